@@ -1,0 +1,167 @@
+"""Blocks of memory that the referee owns and a candidate maps: CUDA IPC on a GPU, memfd under the interpreter.
+
+Every block is an allocation of its own, a multiple of 2 MiB: that is the unit a CUDA IPC handle exposes, so nothing
+else may live in it. Runs in children; torch is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Unavailable
+
+if TYPE_CHECKING:
+    import torch
+
+PAGE = 2 << 20
+_LAZY_PEER_ACCESS = 1
+_OUT_OF_MEMORY = 2
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+class DeviceArray:
+    """Bytes at a device address, as torch takes them without a copy."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+
+@functools.cache
+def driver() -> Any:
+    """The CUDA driver library, with torch's context current in this thread."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def check(status: int, what: str) -> None:
+    """Raise on a CUDA driver status that is not success."""
+    if status == 0:
+        return
+    reason = error_text(status)
+    if status == _OUT_OF_MEMORY:
+        raise Unavailable(f"the GPU has not enough free memory: {what}")
+    raise RuntimeError(f"{what}: {reason} (CUDA error {status})")
+
+
+def error_text(status: int) -> str:
+    """What the driver calls an error; the CUDA runtime's codes are the same numbers."""
+    text = ctypes.c_char_p()
+    driver().cuGetErrorString(status, ctypes.byref(text))
+    return (text.value or b"unknown error").decode()
+
+
+class Block:
+    """One allocation. ``bytes`` is a one-dimensional uint8 tensor over all of it."""
+
+    bytes: torch.Tensor
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+class OwnedDeviceBlock(Block):
+    def __init__(self, nbytes: int) -> None:
+        import torch
+
+        super().__init__(nbytes)
+        self._address = ctypes.c_uint64()
+        check(driver().cuMemAlloc_v2(ctypes.byref(self._address), ctypes.c_size_t(nbytes)), f"{nbytes / 2**20:.0f} MiB asked for")
+        self.bytes = torch.as_tensor(DeviceArray(self._address.value or 0, nbytes), device="cuda")
+
+    def describe(self, outgoing: list[int]) -> dict[str, Any]:
+        handle = _IpcHandle()
+        check(driver().cuIpcGetMemHandle(ctypes.byref(handle), self._address), "sharing GPU memory between processes")
+        return {"ipc": bytes(ctypes.string_at(ctypes.byref(handle), 64)).hex(), "nbytes": self.nbytes}
+
+    def free(self) -> None:
+        del self.bytes
+        check(driver().cuMemFree_v2(self._address), "freeing GPU memory")
+
+
+class OwnedHostBlock(Block):
+    def __init__(self, nbytes: int) -> None:
+        import torch
+
+        super().__init__(nbytes)
+        self._fd = os.memfd_create("kopt")
+        try:
+            os.ftruncate(self._fd, nbytes)
+            self._map = mmap.mmap(self._fd, nbytes)
+        except OSError as error:
+            os.close(self._fd)
+            raise Unavailable(f"not enough memory: {nbytes / 2**20:.0f} MiB asked for ({error.strerror})") from None
+        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def describe(self, outgoing: list[int]) -> dict[str, Any]:
+        outgoing.append(os.dup(self._fd))
+        return {"fd": len(outgoing) - 1, "nbytes": self.nbytes}
+
+    def free(self) -> None:
+        del self.bytes
+        with contextlib.suppress(BufferError):  # a tensor over it is still alive somewhere: it goes with that
+            self._map.close()
+        os.close(self._fd)
+
+
+class MappedBlock(Block):
+    """A block of another process, by its description and, for host memory, the descriptors that came with it."""
+
+    def __init__(self, description: dict[str, Any], received: list[int]) -> None:
+        import torch
+
+        super().__init__(description["nbytes"])
+        self._address: ctypes.c_uint64 | None = None
+        if "ipc" in description:
+            handle = _IpcHandle()
+            ctypes.memmove(ctypes.byref(handle), bytes.fromhex(description["ipc"]), 64)
+            self._address = ctypes.c_uint64()
+            library = driver()
+            library.cuIpcOpenMemHandle_v2.argtypes = [ctypes.POINTER(ctypes.c_uint64), _IpcHandle, ctypes.c_uint]
+            status = library.cuIpcOpenMemHandle_v2(ctypes.byref(self._address), handle, _LAZY_PEER_ACCESS)
+            check(status, "mapping GPU memory of another process (CUDA IPC)")
+            self.bytes = torch.as_tensor(DeviceArray(self._address.value or 0, self.nbytes), device="cuda")
+        else:
+            self._map = mmap.mmap(received[description["fd"]], self.nbytes)
+            self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def unmap(self) -> None:
+        del self.bytes
+        if self._address is not None:
+            check(driver().cuIpcCloseMemHandle(self._address), "unmapping GPU memory")
+        else:
+            with contextlib.suppress(BufferError):
+                self._map.close()
+
+
+def allocate(nbytes: int, device: str) -> OwnedDeviceBlock | OwnedHostBlock:
+    """A block of at least ``nbytes``, rounded up to whole pages of 2 MiB."""
+    whole = max(1, -(-nbytes // PAGE)) * PAGE
+    return OwnedDeviceBlock(whole) if device == "cuda" else OwnedHostBlock(whole)
+
+
+def view(block: Block, layout: dict[str, Any]) -> torch.Tensor:
+    """The tensor at ``layout`` (offset in bytes, dtype, shape, strides in elements or None) in a block."""
+    import torch
+
+    dtype = getattr(torch, layout["dtype"])
+    count = layout["nbytes"] // dtype.itemsize
+    flat = block.bytes[layout["offset"] : layout["offset"] + layout["nbytes"]].view(dtype)[:count]
+    if layout["strides"] is not None:
+        return flat.as_strided(layout["shape"], layout["strides"])
+    return flat.view(layout["shape"])

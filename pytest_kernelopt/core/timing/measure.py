@@ -1,0 +1,191 @@
+"""A kernel's time at one case, beside its reference's: rounds of samples from two processes in turn, until they suffice.
+
+The parent's side. It decides how much is sampled, computes every figure and checks the clock against its witnesses.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import KernelError, Unavailable
+from . import statistics
+
+if TYPE_CHECKING:
+    from ..records import Conditions, Timing
+
+Sampler = Callable[..., dict[str, Any]]
+"""``sampler(count=, spin_ns=, first=, cupti=)``: what ``sampling.sample`` returns, from the process that is timed."""
+
+_ROUND_SECONDS = 0.03  # of samples in one turn: long against a hand-over between processes, short against drift
+_MOST_A_ROUND = 50
+_MOST_SAMPLES = 2000
+_FEWEST_ROUNDS = 6
+_SETTLING_SECONDS = 2.0
+_LEAST_SPIN_NS = 10_000
+_MOST_SPIN_NS = 3_000_000
+_SLOWEST_REFERENCE_S = 0.5  # a call; a slower reference is measured with few samples
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked for: milliseconds of warm-up at least, a fixed number of samples or None, seconds of sampling at most."""
+
+    cache: Literal["cold", "warm"]
+    warmup_ms: float
+    repeat: int | None
+    max_time: float
+
+
+@dataclass
+class Series:
+    """The samples of one of the two, in milliseconds, round by round; ``events`` and ``wall`` are the witnesses' medians."""
+
+    sampler: Sampler
+    rounds: list[list[float]] = field(default_factory=list)
+    events: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    enqueue_ns: float = 0.0
+    kernels: dict[str, None] = field(default_factory=dict)
+    spin_ns: int = 50_000
+    cupti: bool = True
+    round_size: int = 5
+    settled: bool = False
+
+    @property
+    def samples(self) -> list[float]:
+        return [value for values in self.rounds for value in values]
+
+    def take(self, count: int, *, keep: bool = True) -> list[float]:
+        """Sample once, check the clock, and set the next spin to twice what the host needed."""
+        start = time.monotonic()
+        data = self.sampler(count=count, spin_ns=self.spin_ns, first=random.randrange(1 << 16), cupti=self.cupti)
+        seconds = time.monotonic() - start
+        values = [ns / 1e6 for ns in (data["spans"] if self.cupti else data["events"])]
+        _check_clock(values, data, seconds, cupti=self.cupti)
+        self.enqueue_ns = statistics.median(data["enqueue"])
+        self.spin_ns = int(min(_MOST_SPIN_NS, max(_LEAST_SPIN_NS, 2 * self.enqueue_ns)))
+        self.round_size = max(1, min(_MOST_A_ROUND, int(_ROUND_SECONDS * count / seconds)))
+        if keep:
+            self.rounds.append(values)
+            self.events += [ns / 1e6 for ns in data["events"]]
+            self.wall += [ns / 1e6 for ns in data["wall"]]
+            self.kernels.update(dict.fromkeys(data["kernels"]))
+        return values
+
+    def warm_up(self, least_ms: float) -> None:
+        """Call until the times of two windows agree and ``least_ms`` have passed, two seconds at most."""
+        values: list[float] = []
+        start = time.monotonic()
+        while True:
+            values += self._first(max(self.round_size, 5)) if not values else self.take(self.round_size, keep=False)
+            passed = time.monotonic() - start
+            self.settled = statistics.settled(values) or (len(values) >= 3 and values[-1] > 200.0)
+            if (self.settled and passed * 1e3 >= least_ms) or passed > max(_SETTLING_SECONDS, least_ms / 1e3):
+                return
+
+    def _first(self, count: int) -> list[float]:
+        try:
+            return self.take(1, keep=False) + self.take(count - 1, keep=False)
+        except Unavailable:
+            if not self.cupti:
+                raise
+            self.cupti = False  # CUPTI is held by another profiler or forbidden: events are the clock then
+            return self.take(count, keep=False)
+
+
+def _check_clock(values: list[float], data: dict[str, Any], seconds: float, *, cupti: bool) -> None:
+    """The witnesses: every call did something, and neither events nor the parent's own clock say that it took less."""
+    idle = sum(1 for value in values if not value > 0)
+    if idle:
+        raise KernelError(
+            f"{idle} of {len(values)} timed calls did nothing on the GPU: the work of a call must be done in that call"
+        )
+    if not all(math.isfinite(value) for value in values):
+        raise KernelError("the clock gave times that are no numbers: something in the kernel's process changed it")
+    if sum(values) / 1e3 > seconds:
+        raise KernelError(
+            f"the clock says {sum(values):.3f} ms for calls that took {seconds * 1e3:.3f} ms in all: something changed it"
+        )
+    events = [ns / 1e6 for ns in data["events"]]
+    if cupti and statistics.median(events) < 0.9 * statistics.median(values) - 0.002:
+        raise KernelError(
+            f"the clocks contradict each other: {statistics.median(values):.4f} ms on the device's timeline, "
+            f"{statistics.median(events):.4f} ms between events: the kernel works outside of its call or its stream"
+        )
+    if data["launch_error"]:
+        raise KernelError(f"a timed call failed: {data['launch_error']['text']}")
+
+
+def run(kernel: Series, reference: Series | None, plan: Plan) -> tuple[bool, float]:
+    """Fill both series: ABBA turns until the kernel's median is known, or time is up. (cap reached, seconds)."""
+    for series in filter(None, (kernel, reference)):
+        series.warm_up(plan.warmup_ms)
+    start = time.monotonic()
+    turn = 0
+    while True:
+        pair = [kernel] if reference is None else [kernel, reference]
+        for series in pair if turn % 2 == 0 else reversed(pair):
+            count = series.round_size
+            if plan.repeat is not None and series is kernel:
+                count = max(1, min(count, plan.repeat - len(kernel.samples)))
+            series.take(count)
+        turn += 1
+        passed = time.monotonic() - start
+        if plan.repeat is not None:
+            if len(kernel.samples) >= plan.repeat:
+                return False, passed
+        elif turn >= _FEWEST_ROUNDS and turn % 2 == 0 and not statistics.wants_more(kernel.samples):
+            return False, passed
+        if passed > plan.max_time or (plan.repeat is None and len(kernel.samples) >= _MOST_SAMPLES):
+            return True, passed
+
+
+def timing(
+    case: str, kernel: Series, reference: Series | None, plan: Plan, *, cap_reached: bool, conditions: Conditions, **known: Any
+) -> Timing:
+    """The record of what the series hold."""
+    from ..records import Timing
+
+    figures = statistics.summary(kernel.samples)
+    notes = list(known.pop("notes", ()))
+    if not kernel.cupti:
+        notes.append("timed by CUDA events, since CUPTI could not be had: a few microseconds too high, and less repeatable")
+    if not kernel.settled:
+        notes.append("not settled: the times still moved after the warm-up")
+    compared: dict[str, Any] = {}
+    if reference is not None:
+        low, high = statistics.ratio_interval(reference.rounds, kernel.rounds)
+        bias = statistics.PROCESS_BIAS
+        compared = {
+            "reference_ms": statistics.median(reference.samples),
+            "speedup": statistics.ratio(reference.rounds, kernel.rounds),
+            "speedup_interval": (low * (1 - bias), high * (1 + bias)),
+        }
+    return Timing(
+        case=case,
+        median_ms=figures.median_ms,
+        interval_ms=statistics.widen(figures.interval_ms),
+        p10_ms=figures.p10_ms,
+        p90_ms=figures.p90_ms,
+        min_ms=figures.min_ms,
+        mean_ms=figures.mean_ms,
+        samples=figures.samples,
+        samples_ms=tuple(kernel.samples),
+        cache=plan.cache,
+        clock="cupti" if kernel.cupti else "events",
+        settled=kernel.settled,
+        cap_reached=cap_reached,
+        launch_bound=kernel.enqueue_ns / 1e6 > figures.median_ms,
+        events_median_ms=statistics.median(kernel.events),
+        wall_median_ms=statistics.median(kernel.wall),
+        kernels=tuple(kernel.kernels),
+        conditions=conditions,
+        notes=tuple(notes),
+        **compared,
+        **known,
+    )

@@ -1,0 +1,168 @@
+"""Device time of single calls, taken in the child that makes them.
+
+A sample is: wait for the device; marker; put back what the call changes; flush L2 (cold); spin, which hides the launch;
+the call; wait for the device. The time of the call is the span from the first start to the last end of every kernel, copy
+and fill that the device ran between the spin and the next marker, on whatever stream, as CUPTI recorded it (through
+torch's profiler). CUDA events round the same call and the host's clock are taken beside it as witnesses.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import Unavailable
+from ..isolate import memory, worker
+from ..isolate.child import ChildState
+
+# what CUPTI records beside work: waiting
+_NOT_WORK = ("Context Sync", "Event Sync", "Stream Sync", "Stream Wait", "Device Sync")
+_MOST_NAMES = 16
+
+Target = tuple[Callable[[], Any], Callable[[], None]]
+
+
+def open_clock(state: ChildState, *, cold: bool) -> None:
+    """Set up what every round needs. Called before the candidate's code is loaded: the timing functions are bound here."""
+    state.objects["clock"] = Clock(cold=cold)
+
+
+def use_calls(state: ChildState, *, restore: list[str]) -> None:
+    """Time the calls that ``worker.prepare`` bound. ``restore`` names tensors whose content is put back before each call."""
+    state.objects["targets"] = targets_of(state.objects["calls"], state.objects["sets"], restore)
+
+
+def targets_of(calls: list[Callable[[], Any]], sets: list[dict[str, Any]], restore: list[str]) -> list[Target]:
+    return [(call, _restorer(views, restore)) for call, views in zip(calls, sets, strict=True)]
+
+
+def _restorer(views: dict[str, Any], names: list[str]) -> Callable[[], None]:
+    kept = [(views[name], views[name].clone()) for name in names]
+
+    def restore() -> None:
+        for tensor, value in kept:
+            tensor.copy_(value)
+
+    return restore
+
+
+def sample(
+    state: ChildState, *, count: int, spin_ns: int, first: int = 0, cupti: bool = True, deliver: bool = False
+) -> dict[str, Any]:
+    """``count`` samples over the sets in turn, from set ``first`` on. All times in nanoseconds.
+
+    With ``deliver``, what the last call on each set handed back is copied to the referee's memory afterwards.
+
+    Returns ``spans`` (device time of each call; empty without ``cupti``), the witnesses ``events``, ``wall`` and
+    ``enqueue`` (until the call returned), ``kernels`` (names of what ran, most frequent first), ``launch_error``.
+    """
+    clock: Clock = state.objects["clock"]
+    results: dict[int, Any] | None = {} if deliver else None
+    times = clock.sample(state.objects["targets"], count, spin_ns, first, cupti, results)
+    for index, result in (results or {}).items():
+        worker.take_returned(state, result, index)
+    return {**times, "launch_error": worker.last_error(state)}
+
+
+def sampler_of(function: Callable[[], Any], *, cold: bool) -> Callable[..., dict[str, Any]]:
+    """The same for any callable of this very process: ``sampler(count=, spin_ns=, first=, cupti=)``."""
+    clock = Clock(cold=cold)
+    target: Target = (function, lambda: None)
+
+    def sampler(*, count: int, spin_ns: int, first: int = 0, cupti: bool = True) -> dict[str, Any]:
+        return {**clock.sample([target], count, spin_ns, first, cupti), "launch_error": None}
+
+    return sampler
+
+
+class Clock:
+    """The functions that a round uses, bound when the clock is made, so that later patches of torch or time miss them."""
+
+    def __init__(self, *, cold: bool) -> None:
+        import torch
+
+        from . import device_kernels
+
+        self.flush = device_kernels.Flush() if cold else None
+        self.host_ns = time.perf_counter_ns
+        self.synchronize = torch.cuda.synchronize
+        self.event = torch.cuda.Event
+        self.elapsed = torch.cuda.Event.elapsed_time
+        self.record = torch.cuda.Event.record
+        self.begin, self.spin = device_kernels.begin, device_kernels.spin
+        self.reset_persisting = memory.driver().cuCtxResetPersistingL2Cache
+        self.begin_name, self.spin_name = device_kernels.BEGIN, device_kernels.SPIN
+        # not torch.profiler.profile: its first use imports 900 modules, four seconds in every process
+        self.profile: Any = torch.autograd.profiler.profile
+        self.on_device = torch._C._autograd.DeviceType.CUDA
+        self.begin()
+        self.spin(0)
+        self.synchronize()
+
+    def sample(
+        self, targets: list[Target], count: int, spin_ns: int, first: int, cupti: bool, results: dict[int, Any] | None = None
+    ) -> dict[str, Any]:
+        collecting = gc.isenabled()
+        gc.disable()  # a collection in the middle of a call would be timed as its enqueueing
+        try:
+            if not cupti:
+                return {"spans": [], "kernels": [], **self._loop(targets, count, spin_ns, first, results)}
+            with self.profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
+                witnesses = self._loop(targets, count, spin_ns, first, results)
+            return {**self._spans(profiler.kineto_results, count), **witnesses}
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _loop(
+        self, targets: list[Target], count: int, spin_ns: int, first: int, results: dict[int, Any] | None
+    ) -> dict[str, Any]:
+        pairs = [(self.event(enable_timing=True), self.event(enable_timing=True)) for _ in range(count)]
+        wall, enqueue = [], []
+        for index, (start, end) in enumerate(pairs):
+            which = (first + index) % len(targets)
+            call, restore = targets[which]
+            self.begin()
+            restore()
+            if self.flush is not None:
+                self.reset_persisting()
+                self.flush()
+            self.spin(spin_ns)
+            self.record(start)
+            before = self.host_ns()
+            result = call()
+            enqueue.append(self.host_ns() - before)
+            self.record(end)
+            self.synchronize()
+            wall.append(self.host_ns() - before)
+            if results is not None:
+                results[which] = result
+            del result  # so that the next call finds the allocator as this one did
+        self.begin()
+        self.synchronize()
+        return {"events": [self.elapsed(a, b) * 1e6 for a, b in pairs], "wall": wall, "enqueue": enqueue}
+
+    def _spans(self, results: Any, count: int) -> dict[str, Any]:
+        """Cut the device's timeline at the markers: each call owns what started between its spin and the next marker."""
+        records = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in results.events() if e.device_type() == self.on_device)
+        spans: list[int] = []
+        names: dict[str, int] = {}
+        inside, first, last = False, -1, -1
+        for start, duration, name in records:
+            if name == self.spin_name:
+                inside, first, last = True, -1, -1
+            elif name == self.begin_name:
+                if inside:
+                    spans.append(last - first)
+                inside = False
+            elif inside and not name.startswith(_NOT_WORK):
+                first = start if first < 0 else first
+                last = max(last, start + duration)
+                names[name] = names.get(name, 0) + 1
+        if len(spans) != count:
+            raise Unavailable(
+                f"CUPTI recorded {len(spans)} of {count} calls: another profiler (ncu, nsys) holds it, or the driver forbids it"
+            )
+        return {"spans": spans, "kernels": sorted(names, key=lambda name: -names[name])[:_MOST_NAMES]}

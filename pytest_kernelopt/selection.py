@@ -83,7 +83,8 @@ def _unknown(spec: KernelSpec, dims: Sequence[Case]) -> tuple[list[str], list[st
     if not known:
         return [], []  # nothing is written down, so the reference itself will tell
     given = dict.fromkeys(name for case in dims for name, _ in case.dims)
-    return [name for name in given if name not in known and name != "dtype"], list(known)
+    mentioned = reference.names if reference is not None else frozenset()
+    return [name for name in given if name not in known and name not in mentioned and name != "dtype"], list(known)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 WIDTH = 100
 HEADINGS = ("kernel", "case", "build", "spills", "correct", "median_ms", "GB/s", "speed-up")
+_NO_TIME = HEADINGS.index("median_ms") - 2  # its place among the cells after kernel and case
 _FIGURES = {"spills", "median_ms", "GB/s", "speed-up"}  # to the right of their columns
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line for each kernel and case, aligned; names are shortened in the middle where a line would not fit."""
-    cells = [_cells(row) for row in rows]
+    """One line for each kernel and timed case, aligned, and one for its cases that are only verified, where they agree.
+
+    Names are shortened where a line would not fit.
+    """
+    cells = _folded([_cells(row) for row in rows])
     if not cells:
         return []
     lines: list[Sequence[str]] = [HEADINGS, *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     _narrow(widths, WIDTH - 2 * (len(widths) - 1))
     return [_aligned(line, widths) for line in lines]
+
+
+def _folded(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Neighbours that differ in their case alone, and have no time, as one line: ``4 cases``."""
+    found: list[tuple[str, ...]] = []
+    for (kernel, *rest), group in groupby(lines, key=lambda line: (line[0], *line[2:])):
+        cases = [line[1] for line in group]
+        if len(cases) > 1 and rest[_NO_TIME] == "-":
+            found.append((kernel, f"{len(cases)} cases", *rest))
+        else:
+            found += [(kernel, case, *rest) for case in cases]
+    return found
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -95,7 +112,7 @@ def _narrow(widths: list[int], room: int) -> None:
 
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [_shorten(cell, width) for cell, width in zip(line, widths, strict=True)]
+    cells = [_tail(line[0], widths[0])] + [_shorten(cell, width) for cell, width in zip(line[1:], widths[1:], strict=True)]
     padded = [
         cell.rjust(width) if heading in _FIGURES else cell.ljust(width)
         for heading, cell, width in zip(HEADINGS, cells, widths, strict=True)
@@ -103,8 +120,13 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
+def _tail(text: str, width: int) -> str:
+    """The end of a path, which names the kernel."""
+    return text if len(text) <= width else f"..{text[len(text) - width + 2 :]}"
+
+
 def _shorten(text: str, width: int) -> str:
-    """The beginning and, more of it, the end: of paths and cases alike the end tells more."""
+    """The beginning and, more of it, the end, which tells more."""
     if len(text) <= width:
         return text
     tail = (width - 2) * 2 // 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from project import FIRST, QUIET, Project
+from project import FIRST, QUIET, REFERENCE, Project
 
 
 @pytest.mark.parametrize(
@@ -163,3 +163,11 @@ def test_the_plugin_can_be_switched_off(project: Project) -> None:
     project.write("test_a.py", "def test_a(): pass\n")
     result = project.pytester.runpytest_inprocess("-p", "no:kernelopt")
     result.assert_outcomes(passed=1)
+
+
+def test_a_dim_that_only_the_references_annotations_name_is_known(project: Project) -> None:
+    reference = REFERENCE.replace(
+        "def reference", 'def reference(x: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]: ...\ndef unused', 1
+    )
+    project.cuda(reference=reference)
+    assert project.ids("softmax.cu", "--kopt-dims=batch=7,n=3")[-1] == "softmax.cu::benchmark[batch7-n3]"

@@ -52,6 +52,18 @@ def test_what_went_otherwise_is_said_in_its_column(changes: dict[str, Any], word
         assert word in line
 
 
+def test_cases_that_are_only_verified_share_a_line_while_they_agree() -> None:
+    untimed = {"timing": None}
+    wrong = {"correctness": {"verdict": "failed", "mode": "device"}, **untimed}
+    rows = [row(case="n1", **untimed), row(case="n2", **untimed), row(case="n3", **wrong), row(case="n4")]
+    lines = [line.split()[1:3] for line in terminal.table(rows)[1:]]
+    assert lines == [["2", "cases"], ["n3", "32"], ["n4", "32"]]
+
+
+def test_two_timed_cases_never_share_a_line() -> None:
+    assert len(terminal.table([row(case="n1"), row(case="n2")])) == 3
+
+
 def test_a_doubtful_time_is_marked() -> None:
     timing = row()["timing"]
     assert "%?" in terminal.table([row(timing=timing | {"suspicious": "faster than the floor"})])[1]
@@ -88,7 +100,7 @@ def test_rows_come_in_the_order_of_collection_also_under_xdist(project: Project)
     project.cuda("z.cu", fake="nobuild")
     for run in (project.run, project.spread):
         lines = [line.split()[:2] for line in run().outlines if line.startswith(("a.cu  ", "b.cu  ", "c.cu  ", "z.cu  "))]
-        assert lines == [[name, case] for name in ("a.cu", "b.cu", "c.cu", "z.cu") for case in (FIRST, SECOND)]
+        assert lines == [*([name, case] for name in ("a.cu", "b.cu", "c.cu") for case in (FIRST, SECOND)), ["z.cu", "2"]]
 
 
 def test_what_a_verdict_warns_of_is_noted(project: Project) -> None:

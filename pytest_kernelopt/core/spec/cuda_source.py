@@ -201,7 +201,7 @@ def _returns_status(head: list[str], function: Function, unit: _Unit, where: str
 def _nearest(unresolved: list[tuple[int, str]], function: Function) -> tuple[int, str]:
     """The last condition before the end of the parameter list: the likeliest one to matter."""
     end = function.line + function.parameters.count("\n")
-    return [c for c in sorted(unresolved) if c[0] <= end][-1:][0] if unresolved[0][0] <= end else unresolved[0]
+    return max((c for c in unresolved if c[0] <= end), default=unresolved[0])
 
 
 def _called_alike(signature: tuple[tuple[Parameter, ...], bool]) -> object:

@@ -61,6 +61,7 @@ class ReferenceSource:
     ``settings`` is one flat dict: the keys of ``kopt`` (``spec/settings.py`` lists them) and, beside them, the top-level
     ``atol``, ``rtol``, ``outputs``, ``inout`` and ``constraints`` under their own names (the last three as tuples of strings).
     A key that the file does not give is absent. ``defines`` also holds imported and assigned names that may be functions.
+    ``names`` are all words that the annotations of ``reference`` hold, and its parameters: what a dim may be called.
     """
 
     path: Path
@@ -68,6 +69,7 @@ class ReferenceSource:
     timed: tuple[Case, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     defines: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ _LEXER = re.compile(
 )
 _DIRECTIVE = re.compile(r"^[ \t\x0b\x0c]*\#[ \t\x0b]*([a-z_]*)([^\n]*)", re.MULTILINE)
 _MACRO = re.compile(r"\s*([A-Za-z_]\w*)(\([^)]*\))?(.*)", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD_OR_STRING = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z0-9_]+")
 _OPENING = ("if", "ifdef", "ifndef")
 _MAX_EXPANSION = 1024
 
@@ -148,7 +150,6 @@ class _Reader:
         self.absent = set(ABSENT) - set(given)
         self._choice = choice
         self._out: list[str] = []
-        self._pattern: re.Pattern[str] | None = None
         self._expanded: dict[str, str] = {}
 
     def read(self, items: list[_Item]) -> View:
@@ -207,22 +208,22 @@ class _Reader:
         else:
             self.view.macros.pop(name, None)
             self.absent.add(name)
-        self._pattern, self._expanded = None, {}
+        self._expanded.clear()
 
     def expand(self, text: str) -> str:
         """``text`` with the object-like macros known so far replaced, outside of strings."""
-        if self._pattern is None:
-            names = [name for name, macro in self.view.macros.items() if not macro.function_like]
-            self._pattern = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|\b(?:" + "|".join(names) + r")\b")
-        return self._pattern.sub(self._replace, text)
+        if self.view.macros.keys().isdisjoint(_WORD.findall(text)):
+            return text
+        return _WORD_OR_STRING.sub(self._replace, text)
 
     def _replace(self, match: re.Match[str]) -> str:
         name = match[0]
-        if name[0] in "\"'":
+        macro = self.view.macros.get(name)
+        if macro is None or macro.function_like:
             return name
         if name not in self._expanded:
             self._expanded[name] = name  # a macro is not expanded inside itself
-            body = self.expand(self.view.macros[name].body)
+            body = self.expand(macro.body)
             self._expanded[name] = body if len(body) <= _MAX_EXPANSION else name
         return self._expanded[name]
 

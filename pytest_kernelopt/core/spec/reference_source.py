@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from .place import place
 from .settings import TOP_LEVEL, check_name, check_settings
 
 _SUFFIXES = ("_triton", "_cutlass", "_cuda")
+_WORD = re.compile(r"[^\W\d]\w*")
 _READ = frozenset(("cases", "timed", "kopt", *TOP_LEVEL))
 
 
@@ -63,7 +65,23 @@ def read(path: Path, *, computed_cases: bool = False) -> ReferenceSource:
         timed=parse_cases(values["timed"], "timed", where["timed"]) if "timed" in values else (),
         settings=settings,
         defines=frozenset(defines),
+        names=_words(module),
     )
+
+
+def _words(module: ast.Module) -> frozenset[str]:
+    """Words in the annotations of ``reference`` (its axes among them), and the names of its parameters."""
+    found: set[str] = set()
+    for statement in module.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "reference":
+            arguments = statement.args
+            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            found |= {parameter.arg for parameter in parameters}
+            for annotation in (*(p.annotation for p in parameters), statement.returns):
+                for node in ast.walk(annotation) if annotation is not None else ():
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                        found |= set(_WORD.findall(node.value))
+    return frozenset(found)
 
 
 def _bound(module: ast.Module, defines: set[str]) -> Iterator[tuple[str, ast.expr | None, int]]:

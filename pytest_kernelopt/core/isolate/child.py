@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import sys
+import sysconfig
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import KernelError, Unavailable
-from .protocol import Channel, Closed
+from .protocol import Channel, Closed, close_fds
 
-_PACKAGE = __name__.partition(".core.")[0]
+_LONGEST_TEXT = 20_000  # of a message or a trace: a kernel may raise a gigabyte
+_FOREIGN = ("<frozen", f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_FOREIGN_FOLDERS = (str(Path(__file__).parents[2]) + os.sep, sysconfig.get_path("stdlib") + os.sep)
 
 
 @dataclass
@@ -39,34 +44,54 @@ def serve(channel: Channel, state: ChildState) -> None:
     while True:
         try:
             message, state.received = channel.receive()
+            answer(channel, state, message)
         except Closed:
             return
-        state.outgoing = []
-        try:
-            module, _, name = message["function"].partition(":")
-            function = getattr(importlib.import_module(module), name)
-            reply: dict[str, Any] = {"result": function(state, **message["args"])}
-        except BaseException as error:  # also SystemExit and KeyboardInterrupt raised by a kernel's own Python
-            reply = {"error": _describe(error)}
-        finally:
-            for fd in state.received:
-                os.close(fd)
-        channel.send(reply, state.outgoing)
-        for fd in state.outgoing:
-            os.close(fd)
+
+
+def answer(channel: Channel, state: ChildState, message: dict[str, Any]) -> None:
+    """Do one call and send what it gives, or what it raises."""
+    state.outgoing = []
+    try:
+        module, _, name = message["function"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        channel.send({"result": function(state, **message["args"])}, state.outgoing)
+    except Closed:
+        raise
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt raised by a kernel's own Python
+        channel.send({"error": _describe(error)})
+    finally:
+        close_fds([*state.received, *state.outgoing])
+        with contextlib.suppress(Exception):  # a kernel may have put anything in its place
+            sys.stdout.flush()
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """An exception as text, located in the last frame that is neither ours nor a library's."""
+    """An exception as text, located in the innermost frame that is neither ours nor a library's."""
     kind = "mistake" if isinstance(error, KernelError) else "unavailable" if isinstance(error, Unavailable) else "raised"
-    frames = traceback.extract_tb(error.__traceback__)
-    foreign = ("site-packages", "dist-packages", "<frozen", f"/{_PACKAGE}/", f"{os.sep}lib{os.sep}python")
-    own = [f for f in frames if not any(part in f.filename for part in foreign)]
-    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    cause = error
+    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:  # Triton's, once for each function
+        cause = cause.__cause__
     return {
         "kind": kind,
-        "type": type(error).__name__,
-        "message": str(error),
-        "where": where,
-        "trace": "".join(traceback.format_exception(error)),
+        "type": type(cause).__name__,
+        "message": _text(cause)[:_LONGEST_TEXT],
+        "where": _place(cause) or _place(error),
+        "trace": "".join(traceback.format_exception(error))[-_LONGEST_TEXT:],
     }
+
+
+def _text(error: BaseException) -> str:
+    return str(error.msg) if isinstance(error, SyntaxError) else str(error)
+
+
+def _place(error: BaseException) -> str:
+    """file:line of the user's own code; that of a syntax error is the place of the error."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{Path(error.filename).name}:{error.lineno}"
+    own = [f for f in traceback.extract_tb(error.__traceback__) if not _is_foreign(f.filename)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def _is_foreign(filename: str) -> bool:
+    return filename.startswith(_FOREIGN_FOLDERS) or any(part in filename for part in _FOREIGN)

@@ -6,8 +6,8 @@ else may live in it. Runs in children; torch is imported inside functions.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import fcntl
 import functools
 import mmap
 import os
@@ -95,27 +95,30 @@ class OwnedDeviceBlock(Block):
 
 
 class OwnedHostBlock(Block):
+    """A memfd of a fixed size: who has it can neither cut it, which would kill the owner at its next access, nor extend it."""
+
     def __init__(self, nbytes: int) -> None:
         import torch
 
         super().__init__(nbytes)
-        self._fd = os.memfd_create("kopt")
+        self._fd = -1
         try:
+            self._fd = os.memfd_create("kopt", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self._fd, nbytes)
-            self._map = mmap.mmap(self._fd, nbytes)
-        except OSError as error:
-            os.close(self._fd)
-            raise Unavailable(f"not enough memory: {nbytes / 2**20:.0f} MiB asked for ({error.strerror})") from None
-        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            # Never closed by hand: torch.frombuffer keeps the map alive, and would not hinder closing it under a tensor.
+            self.bytes = torch.frombuffer(mmap.mmap(self._fd, nbytes), dtype=torch.uint8)
+        except (OSError, OverflowError) as error:
+            if self._fd >= 0:
+                os.close(self._fd)
+            raise Unavailable(f"not enough memory: {nbytes / 2**20:.0f} MiB asked for ({error})") from None
 
     def describe(self, outgoing: list[int]) -> dict[str, Any]:
         outgoing.append(os.dup(self._fd))
         return {"fd": len(outgoing) - 1, "nbytes": self.nbytes}
 
     def free(self) -> None:
-        del self.bytes
-        with contextlib.suppress(BufferError):  # a tensor over it is still alive somewhere: it goes with that
-            self._map.close()
+        del self.bytes  # the memory goes with the last tensor over it
         os.close(self._fd)
 
 
@@ -137,16 +140,12 @@ class MappedBlock(Block):
             check(status, "mapping GPU memory of another process (CUDA IPC)")
             self.bytes = torch.as_tensor(DeviceArray(self._address.value or 0, self.nbytes), device="cuda")
         else:
-            self._map = mmap.mmap(received[description["fd"]], self.nbytes)
-            self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+            self.bytes = torch.frombuffer(mmap.mmap(received[description["fd"]], self.nbytes), dtype=torch.uint8)
 
     def unmap(self) -> None:
         del self.bytes
         if self._address is not None:
             check(driver().cuIpcCloseMemHandle(self._address), "unmapping GPU memory")
-        else:
-            with contextlib.suppress(BufferError):
-                self._map.close()
 
 
 def allocate(nbytes: int, device: str) -> OwnedDeviceBlock | OwnedHostBlock:

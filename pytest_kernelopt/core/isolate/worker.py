@@ -20,7 +20,7 @@ from ..errors import KernelError
 from . import memory
 from .child import ChildState
 
-LAST_ERROR = "kopt_last_error"  # exported by core/build/last_error.cuh
+LAST_ERROR, ERROR_TEXT = "kopt_last_error", "kopt_error_text"  # exported by core/build/last_error.cuh
 
 
 def load_library(state: ChildState, *, path: str, entry: str, returns_status: bool) -> None:
@@ -32,6 +32,7 @@ def load_library(state: ChildState, *, path: str, entry: str, returns_status: bo
     function.restype = ctypes.c_int if returns_status else None
     state.objects["function"] = function
     state.objects["last_error"] = getattr(library, LAST_ERROR, None)
+    state.objects["error_text"] = getattr(library, ERROR_TEXT, None)
     state.objects["style"] = "library"
     state.objects["returns_status"] = returns_status
 
@@ -40,6 +41,7 @@ def load_module(state: ChildState, *, path: str, entry: str, module_name: str) -
     """Import a Triton kernel file from its own path."""
     if state.mode == "interpreter":
         _one_config_each()
+        _constants_before_tensors()
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise KernelError(f"{path}: not a Python file")
@@ -65,6 +67,17 @@ def _one_config_each() -> None:
     Autotuner.run = run
 
 
+def _constants_before_tensors() -> None:
+    """The compiler takes ``CONSTANT * tensor`` with a global ``tl.constexpr``; the interpreter makes a constant of it."""
+    import triton.language as tl
+
+    def deferring(method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, other: NotImplemented if isinstance(other, tl.tensor) else method(self, other)
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor"):
+        setattr(tl.constexpr, f"__{name}__", deferring(getattr(tl.constexpr, f"__{name}__")))
+
+
 def setup(state: ChildState, *, dims: dict[str, Any], seed: int) -> dict[str, Any]:
     """Call the module's own ``setup``; its tensors are kept for ``adopt_setup`` and only their forms are returned."""
     import torch
@@ -74,12 +87,19 @@ def setup(state: ChildState, *, dims: dict[str, Any], seed: int) -> dict[str, An
         p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()
     )
     given = function(**({"seed": seed} if takes_seed else {}), **dims)
-    if not isinstance(given, dict) or not isinstance(given.get("inputs"), dict) or not isinstance(given.get("outputs"), list):
+    inputs, outputs = (given.get("inputs"), given.get("outputs")) if isinstance(given, dict) else (None, None)
+    if not isinstance(inputs, dict) or not isinstance(outputs, list | tuple) or not all(isinstance(n, str) for n in outputs):
         raise KernelError('setup() must return {"inputs": {...}, "outputs": [...]}')
-    tensors = {name: value for name, value in given["inputs"].items() if isinstance(value, torch.Tensor)}
-    state.objects["setup"] = tensors
-    forms = {n: {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape)} for n, t in tensors.items()}
-    return {"inputs": {n: forms.get(n, v) for n, v in given["inputs"].items()}, "outputs": given["outputs"]}
+    state.objects["setup"] = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    forms: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            forms[name] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        elif isinstance(value, bool | int | float | str):
+            forms[name] = value
+        else:
+            raise KernelError(f"setup() gives '{name}' as a {type(value).__name__}: inputs are tensors, numbers and strings")
+    return {"inputs": forms, "outputs": list(outputs)}
 
 
 def adopt_setup(state: ChildState) -> None:
@@ -106,10 +126,14 @@ def attach(state: ChildState, *, sets: list[list[dict[str, Any]]]) -> None:
 def detach(state: ChildState) -> None:
     """Unmap everything, after the device has finished with it."""
     synchronize(state)
-    state.objects["sets"] = []
-    state.objects["calls"] = []
+    for name in ("sets", "calls", "targets", "setup"):
+        state.objects.pop(name, None)
     for block in state.objects.pop("blocks", []):
         block.unmap()
+    if state.mode == "gpu":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def synchronize(state: ChildState) -> None:
@@ -187,7 +211,11 @@ def last_error(state: ChildState) -> dict[str, Any] | None:
     """The last error of the library's own CUDA runtime, such as a launch that was refused; reading clears it."""
     function = state.objects.get("last_error")
     code = int(function()) if function is not None and state.mode == "gpu" else 0
-    return {"code": code, "text": memory.error_text(code)} if code else None
+    if not code:
+        return None
+    text = state.objects["error_text"]
+    text.restype = ctypes.c_char_p
+    return {"code": code, "text": text(code).decode(errors="replace")}
 
 
 def take_returned(state: ChildState, result: Any, index: int) -> list[dict[str, Any]] | None:
@@ -198,24 +226,32 @@ def take_returned(state: ChildState, result: Any, index: int) -> list[dict[str, 
         return None
     import torch
 
-    if isinstance(result, dict):
-        pairs = list(result.items())
-    else:
-        pairs = list(zip(names, result, strict=False)) if isinstance(result, tuple | list) and len(result) == len(names) else []
-        pairs = pairs or [(names[0] if len(names) == 1 else "", result)]
     forms = []
-    for name, value in pairs:
-        form: dict[str, Any] = {"name": str(name), "type": f"{type(value).__module__}.{type(value).__qualname__}"}
-        if type(value) is torch.Tensor:
-            form |= {
-                "dtype": str(value.dtype).removeprefix("torch."),
-                "shape": list(value.shape),
-                "strides": list(value.stride()),
-                "device": value.device.type,
-            }
-            target = views.get(name)
-            if target is not None and target.shape == value.shape and target.dtype == value.dtype:
-                target.copy_(value)
-        forms.append(form)
+    with torch.no_grad():
+        for name, value in _by_name(result, names):
+            form: dict[str, Any] = {"name": str(name), "type": f"{type(value).__module__}.{type(value).__qualname__}"}
+            if type(value) is torch.Tensor:
+                form["dtype"] = str(value.dtype).removeprefix("torch.")
+                form["shape"], form["device"] = list(value.shape), value.device.type
+                form["strides"] = list(value.stride()) if value.layout is torch.strided else [str(value.layout)]
+                target = views.get(name)
+                if target is not None and _as(target) == _as(value):
+                    target.copy_(value)
+            forms.append(form)
     synchronize(state)
     return forms
+
+
+def _as(tensor: Any) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.layout
+
+
+def _by_name(result: Any, names: list[str]) -> list[tuple[str, Any]]:
+    """What was handed back, by the names of the outputs: of a dict by its keys, of a tuple or list in order."""
+    if isinstance(result, dict):
+        return list(result.items())
+    if len(names) == 1:
+        return [(names[0], result)]
+    if isinstance(result, tuple | list):
+        return [(names[i] if i < len(names) else f"number {i + 1}", value) for i, value in enumerate(result)]
+    return [("", result)]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import device, environment
+from . import device, environment, timed, version
 from .build import Artifact, Cache, build
 from .build.triton import compile_launches
 from .errors import BuildError, KernelError, Unavailable
 from .isolate import memory
-from .isolate.runner import Child, ChildFailure, close_fds
+from .isolate.protocol import close_fds
+from .isolate.runner import ChildFailure
 from .spec.model import Case, KernelSpec
 from .stage import Stage
-from .timing import ceilings, floors, measure, sampling
+from .timing import ceilings, measure, sampling
 from .toolchain import Target, Toolchain
 from .verify import check, interpreter, referee
 from .verify.check import Judging, Trial
@@ -30,15 +32,28 @@ if TYPE_CHECKING:
 
 _FIRST_CALL_SECONDS = 300.0  # compiling and tuning have a limit of their own
 _BUILD_SECONDS = 300.0
-_TIMED_SETS = 3  # groups of arguments that timed calls take in turn
-_MOST_MEMORY = 0.25  # share of the GPU's memory that all of them may take
-_TIMED_SEED = 1_000  # timed inputs are none that correctness has seen
 _WITHOUT_GPU = Target("sm_90a")
+
+
+# names in a ``kopt`` dict or marker: the field of EvaluatorSettings that wins over it, and the default
+_OWN_SETTINGS: dict[str, tuple[str, Any]] = {
+    "trials": ("trials", 3),
+    "atol": ("atol", None),
+    "rtol": ("rtol", None),
+    "cache": ("cache", "cold"),
+    "warmup": ("warmup_ms", 50.0),
+    "repeat": ("repeat", None),
+    "max_time": ("max_time", 3.0),
+    "timeout": ("timeout", 60.0),
+}
 
 
 @dataclass(frozen=True)
 class EvaluatorSettings:
-    """What the command line asks for. ``warmup_ms`` in milliseconds, ``max_time`` and ``timeout`` in seconds."""
+    """What the command line asks for; None where it says nothing, and then a reference's ``kopt`` or a marker may.
+
+    ``warmup_ms`` in milliseconds, ``max_time`` and ``timeout`` in seconds.
+    """
 
     gpu: int | None = None
     arch: str | None = None
@@ -46,16 +61,23 @@ class EvaluatorSettings:
     nvcc: str | None = None
     flags: tuple[str, ...] = ()
     seed: int = 0
-    trials: int = 3
+    trials: int | None = None
     atol: float | None = None
     rtol: float | None = None
     ptr_size: int | None = None
-    cache: Literal["cold", "warm"] = "cold"
-    warmup_ms: float = 50.0
+    cache: Literal["cold", "warm"] | None = None
+    warmup_ms: float | None = None
     repeat: int | None = None
-    max_time: float = 3.0
-    timeout: float = 60.0
+    max_time: float | None = None
+    timeout: float | None = None
     cache_dir: Path | None = None
+
+    def resolved(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Every setting that a kernel's own ``kopt`` may make: the command line's, else ``own``, else the default."""
+        return {
+            name: next((v for v in (getattr(self, field), own.get(name)) if v is not None), default)
+            for name, (field, default) in _OWN_SETTINGS.items()
+        }
 
 
 class Evaluator:
@@ -67,9 +89,10 @@ class Evaluator:
 
     def __init__(self, settings: EvaluatorSettings) -> None:
         self.settings = settings
-        self._answers: dict[tuple[Path, str], Any] = {}
-        self._first_calls: dict[Path, float] = {}
+        self._answers: dict[tuple[Path, str, str], Any] = {}
+        self._first_calls: dict[str, float] = {}
         self._exit = contextlib.ExitStack()
+        self._owner = os.getpid()
 
     # what there is to work with, found when first needed
 
@@ -94,7 +117,7 @@ class Evaluator:
     @functools.cached_property
     def stage(self) -> Stage:
         scratch = self._exit.enter_context(self.cache.scratch())
-        stage = Stage(scratch, self.cache.root / "locks", self.gpu, cold=self.settings.cache == "cold")
+        stage = Stage(scratch, self.cache.root / "locks", self.gpu)
         self._exit.callback(stage.close)
         return stage
 
@@ -103,9 +126,10 @@ class Evaluator:
         return environment.describe(self.gpu, self.toolchain)
 
     def close(self) -> None:
-        """End every process and remove every scratch file."""
-        self._exit.close()
-        self.__dict__.pop("stage", None)
+        """End every process and remove every scratch file. In a fork of the process that it belongs to: nothing."""
+        if self._owner == os.getpid():
+            self._exit.close()
+            self.__dict__.pop("stage", None)
 
     def forget(self, path: Path) -> None:
         """Answer anew on the kernel at ``path``."""
@@ -114,7 +138,7 @@ class Evaluator:
     def _once(self, spec: KernelSpec, question: str, answer: Callable[[], Any]) -> Any:
         """The kept answer, or a new one; a refusal is an answer too."""
         settings = dict(spec.reference.settings) if spec.reference else {}
-        key = (spec.path, f"{question} {json.dumps(settings, sort_keys=True, default=str)}")
+        key = (spec.path, version.of_answer(spec), f"{question} {json.dumps(settings, sort_keys=True, default=str)}")
         if key not in self._answers:
             try:
                 self._answers[key] = answer()
@@ -145,16 +169,21 @@ class Evaluator:
             raise Unavailable(f"no inputs to compile it for: no reference ({', '.join(spec.looked_for)}) and no setup()")
         if spec.has_setup and spec.reference is None:
             return {"error": None, "kernels": [], "notes": [], "deferred": "setup() makes its inputs", "compiler": "triton"}
-        problem = self.stage.bind(spec, spec.timed[0], ptr_size=self.settings.ptr_size, setup=None)
+        self.stage.warm_aot()
+        with self.stage.turn():
+            problem = self.stage.bind(spec, spec.timed[0], ptr_size=self.settings.ptr_size, setup=None)
         child = self.stage.aot_child()
         try:
             order: dict[str, Any] = {"path": path, "entry": entry, "arch": arch, "problem": problem.to_json(), "scratch": scratch}
-            return child.call(compile_launches, timeout=_BUILD_SECONDS, **order)
+            result = child.call(compile_launches, timeout=_BUILD_SECONDS, **order)
         except ChildFailure as failure:
             log = failure.trace or failure.output
-            raise BuildError(f"{spec.path.name}: compiling its launches {failure.type or ''} {failure}", log) from None
+            raise BuildError(f"{spec.path.name}: the process that compiled its launches: {failure.sentence()}", log) from None
         finally:
             child.close()
+        if not isinstance(result, dict) or not {"compiler", "kernels", "deferred", "notes", "error"} <= result.keys():
+            raise BuildError(f"{spec.path.name}: the process that compiled its launches gave no result")
+        return result
 
     def _library(self, spec: KernelSpec) -> Path | None:
         """The built library; None for Triton, which is compiled where it runs."""
@@ -166,16 +195,19 @@ class Evaluator:
         record: Correctness = self._once(spec, f"verify {case.id}", lambda: self._verify(spec, case))
         return record
 
+    def _settings(self, spec: KernelSpec | None) -> dict[str, Any]:
+        return self.settings.resolved(spec.reference.settings if spec and spec.reference else {})
+
     def _judging(self, spec: KernelSpec) -> Judging:
-        """Tolerances: the command line's, else those of the reference or a marker."""
-        own: Mapping[str, Any] = spec.reference.settings if spec.reference else {}
+        asked = self._settings(spec)
+        compiles = spec.backend == "triton" and self.gpu is not None
         return Judging(
-            seeds=tuple(range(self.settings.seed, self.settings.seed + self.settings.trials)),
-            atol=own.get("atol") if self.settings.atol is None else self.settings.atol,
-            rtol=own.get("rtol") if self.settings.rtol is None else self.settings.rtol,
-            compute=own.get("compute"),
-            timeout=self.settings.timeout,
-            first_timeout=max(_FIRST_CALL_SECONDS, self.settings.timeout) if spec.backend == "triton" else self.settings.timeout,
+            seeds=tuple(range(self.settings.seed, self.settings.seed + asked["trials"])),
+            atol=asked["atol"],
+            rtol=asked["rtol"],
+            compute=spec.reference.settings.get("compute") if spec.reference else None,
+            timeout=asked["timeout"],
+            first_timeout=max(_FIRST_CALL_SECONDS, asked["timeout"]) if compiles else asked["timeout"],
         )
 
     def _verify(self, spec: KernelSpec, case: Case) -> Correctness:
@@ -189,21 +221,21 @@ class Evaluator:
         if spec.reference is None and spec.backend == "triton" and not spec.has_setup:
             return Correctness(**known, verdict="unverified", message=_no_reference(spec))
         library = self._library(spec)
-        with self.stage.turn(), self._answering():
+        with self._turn(spec):
             trial = self._trial(spec, case, library, judging)
             if isinstance(trial, ChildFailure):
                 lacking = interpreter.limit(trial) if self.gpu is None else None
                 if lacking:
                     return Correctness(**known, verdict="unavailable", message=lacking)
-                text = f"{spec.path.name} cannot be loaded: {trial.where + ': ' if trial.where else ''}{trial.type} {trial}"
+                text = f"{spec.path.name} cannot be loaded: {trial.sentence()}"
                 return Correctness(**known, verdict="failed", kind="does not load", message=text)
             refused = interpreter.refusal(spec.path, trial.problem) if self.gpu is None else None
             if refused:
                 return Correctness(**known, verdict="unavailable", message=refused)
             trial.map(1)
             record, seconds = check.check_case(trial)
-            self._first_calls.setdefault(spec.path, seconds)
-            if record.verdict != "passed":
+            self._first_calls.setdefault(version.of_kernel(spec), seconds)
+            if record.verdict not in ("passed", "unverified"):
                 self.stage.drop_candidate()
         if record.verdict == "unverified":
             return record.model_copy(update={"message": _no_reference(spec)})
@@ -217,111 +249,58 @@ class Evaluator:
             return failure
 
     @contextlib.contextmanager
-    def _answering(self) -> Any:
-        """What goes wrong in the processes beside a kernel's own calls ends the question, and the processes."""
+    def _turn(self, spec: KernelSpec) -> Iterator[None]:
+        """A question to the processes. What goes wrong in the kernel's beside its own calls ends the question."""
         try:
-            yield
+            with self.stage.turn():
+                yield
         except ChildFailure as failure:
-            self.stage.drop_referee()
-            where = f"{failure.where}: " if failure.where else ""
-            raise KernelError(f"{where}{failure.type} {failure}".strip()) from None
-        except (KernelError, Unavailable):
-            self.stage.drop_candidate()
-            raise
+            raise KernelError(f"the process of {spec.path.name}: {failure.sentence()}") from None
 
     # timing
 
     def time(self, spec: KernelSpec, case: Case) -> Timing:
+        self.require_gpu()
         record: Timing = self._once(spec, f"time {case.id}", lambda: self._time(spec, case))
         return record
 
-    def _time(self, spec: KernelSpec, case: Case) -> Timing:
-        verdict = self.verify(spec, case)
+    def require_gpu(self) -> None:
+        """Unavailable, with the reason, where nothing can be timed: to be asked before anything long is begun."""
         if self.gpu is None:
             raise Unavailable(f"nothing can be timed here: {device.why_none()}")
+
+    def _time(self, spec: KernelSpec, case: Case) -> Timing:
+        verdict = self.verify(spec, case)
         if verdict.verdict not in ("passed", "unverified"):
             raise KernelError(verdict.message or f"{spec.path.name} is wrong at {case.id}")
         library, judging = self._library(spec), self._judging(spec)
-        with self.stage.turn(), self._answering():
+        with self._turn(spec):
             trial = self._trial(spec, case, library, judging)
             if isinstance(trial, ChildFailure):
                 raise trial
-            self._ceilings  # noqa: B018 - measured before, so that its memory is free again
-            sets = self._sets(trial)
-            trial.map(sets)
-            for index in range(sets):
-                trial.fill(index, self.settings.seed + _TIMED_SEED + index, "A")
-            trial.call()
-            return self._measured(trial, sets, verified=verdict.verdict == "passed")
-
-    def _sets(self, trial: Trial) -> int:
-        assert self.gpu is not None
-        one = sum(floors.tensor_bytes(tensor) for tensor in trial.problem.tensors)
-        room = self.gpu.memory_bytes * _MOST_MEMORY
-        return _TIMED_SETS if one * _TIMED_SETS <= room else 1
-
-    def _measured(self, trial: Trial, sets: int, *, verified: bool) -> Timing:
-        assert self.gpu is not None
-        spec, settings = trial.spec, self.settings
-        plan = measure.Plan(settings.cache, settings.warmup_ms, settings.repeat, settings.max_time)
-        _use_calls(trial)
-        kernel = measure.Series(_sampler(trial.candidate, settings.timeout))
-        reference = None
-        if spec.reference is not None:
-            changed = trial.judge.call(referee.use_reference, timeout=settings.timeout)
-            trial.judge.call(sampling.use_calls, timeout=settings.timeout, restore=changed)
-            reference = measure.Series(_sampler(trial.judge, check.REFERENCE_SECONDS))
-        with device.Monitor(self.gpu.uuid) as monitor:
-            cap_reached, _ = measure.run(kernel, reference, plan)
-        if verified:
-            check.check_timed(trial, sets, settings.seed + 2 * _TIMED_SEED, functools.partial(_call_each, trial, kernel, sets))
-        first = self._first_calls.get(spec.path)
+            assert self.gpu is not None
+            about = (self._plan(spec), self.gpu, self._ceilings, self.settings.seed)  # ceilings first: their memory is free again
+            first = self._first_calls.get(version.of_kernel(spec))
+            record = timed.time_trial(trial, *about, verified=verdict.verdict == "passed")
         compiled = first if spec.backend == "triton" else (self.build(spec).seconds or None)
-        record = measure.timing(
-            trial.case.id,
-            kernel,
-            reference,
-            plan,
-            cap_reached=cap_reached,
-            conditions=monitor.conditions,
-            verified=verified,
-            seed=settings.seed + _TIMED_SEED,
-            compile_s=compiled,
-            first_call_ms=None if first is None else first * 1e3,
-        )
-        return self._against_ceilings(record, trial)
+        return record.model_copy(update={"compile_s": compiled, "first_call_ms": None if first is None else first * 1e3})
+
+    def _plan(self, spec: KernelSpec | None) -> measure.Plan:
+        asked = self._settings(spec)
+        return measure.Plan(asked["cache"], asked["warmup"], asked["repeat"], asked["max_time"])
 
     @functools.cached_property
     def _ceilings(self) -> ceilings.Ceilings:
         assert self.gpu is not None
         found = environment.torch()
         version = found.version if found else "unknown"
-        return ceilings.obtain(self.cache.root, self.gpu, version, lambda: self.stage.ask(ceilings.measure))
-
-    def _against_ceilings(self, record: Timing, trial: Trial) -> Timing:
-        assert self.gpu is not None
-        compute = trial.judging.compute
-        about = (trial.problem, self.settings.cache, self._ceilings, self.gpu.l2_bytes, compute)
-        judgement = floors.judge(record.median_ms, *about)
-        if judgement.kind == "impossible":
-            raise KernelError(f"{trial.spec.path.name} at {trial.case.id}: {judgement.sentence}")
-        rates = floors.rates(record.median_ms, *about)
-        return record.model_copy(
-            update={
-                "floor_ms": judgement.floor_ms,
-                "suspicious": judgement.sentence,
-                "gb_per_s": rates.gb_per_s,
-                "tflop_per_s": rates.tflop_per_s,
-                "bandwidth_percent": rates.bandwidth_percent,
-                "compute_percent": rates.compute_percent,
-            }
-        )
+        return ceilings.obtain(self.cache.root, self.gpu, version, lambda: self.stage.judge.ask(ceilings.measure))
 
     def time_callable(self, function: Callable[[], object]) -> Timing:
         """Device time of a callable of this very process, which then has a CUDA context of its own."""
-        if self.gpu is None:
-            raise Unavailable(f"nothing can be timed here: {device.why_none()}")
-        plan = measure.Plan(self.settings.cache, self.settings.warmup_ms, self.settings.repeat, self.settings.max_time)
+        self.require_gpu()
+        assert self.gpu is not None
+        plan = self._plan(None)
         with self.stage.turn(), device.Monitor(self.gpu.uuid) as monitor:
             series = measure.Series(sampling.sampler_of(function, cold=plan.cache == "cold"))
             cap_reached, _ = measure.run(series, None, plan)
@@ -333,61 +312,49 @@ class Evaluator:
 
     def run(self, spec: KernelSpec, case: Case) -> dict[str, Tensor]:
         """The kernel's outputs at a case, by name, as CPU tensors; inputs of the session's seed."""
-        return self._results(spec, case, referee.fetch, call=True)
-
-    def expected(self, spec: KernelSpec, case: Case) -> dict[str, Tensor]:
-        """The reference's outputs on the same inputs, in its own precision, by name, as CPU tensors."""
-        return self._results(spec, case, referee.expect, call=False)
-
-    def _results(self, spec: KernelSpec, case: Case, ask: Callable[..., Any], *, call: bool) -> dict[str, Tensor]:
         if self.gpu is None and spec.backend != "triton":
             raise Unavailable(f"it can only be compiled here: {device.why_none()}")
-        library, judging = self._library(spec), self._judging(spec)
-        with self.stage.turn(), self._answering():
-            trial = self._trial(spec, case, library, judging)
-            if isinstance(trial, ChildFailure):
-                raise trial
+        library = self._library(spec)
+        with self._turn(spec):
+            trial = self._filled(spec, case, library)
             refused = interpreter.refusal(spec.path, trial.problem) if self.gpu is None else None
             if refused:
                 raise Unavailable(refused)
-            trial.map(1)
-            trial.fill(0, judging.seeds[0], "A")
-            if call:
-                self._call(trial)
-            layouts, fds = trial.judge.call_with_fds(ask, timeout=check.REFERENCE_SECONDS, index=0)
             try:
-                return {
-                    layout["name"]: memory.view(memory.MappedBlock(layout["block"], fds), layout).clone() for layout in layouts
-                }
-            finally:
-                close_fds(fds)
+                found = trial.findings(trial.call())
+            except ChildFailure as failure:
+                found = [trial.no_return(failure)]
+            if found:
+                raise KernelError(f"{spec.path.name}: {found[0].kind}: {found[0].message}")
+            return self._fetch(referee.fetch)
 
-    def _call(self, trial: Trial) -> None:
+    def expected(self, spec: KernelSpec, case: Case) -> dict[str, Tensor]:
+        """The reference's outputs on the same inputs, in its own precision, by name, as CPU tensors."""
+        if spec.reference is None:
+            raise Unavailable(_no_reference(spec))
+        with self._turn(spec):
+            if self.stage.makes_inputs(spec) or (spec.has_setup and spec.takes_any):
+                self._filled(spec, case, None)
+            else:  # without the kernel, which may not even load
+                self.stage.bind(spec, case, ptr_size=self.settings.ptr_size, setup=None)
+                self.stage.judge.ask(referee.allocate, sets=1)
+                self.stage.judge.ask(referee.fill, index=0, seed=self._judging(spec).seeds[0], pattern="A")
+            return self._fetch(referee.expect)
+
+    def _filled(self, spec: KernelSpec, case: Case, library: Path | None) -> Trial:
+        """A trial with the inputs of the session's seed."""
+        judging = self._judging(spec)
+        trial = self.stage.trial(spec, case, library, judging, self.settings.ptr_size)
+        trial.map(1)
+        trial.fill(0, judging.seeds[0], "A")
+        return trial
+
+    def _fetch(self, ask: Callable[..., Any]) -> dict[str, Tensor]:
+        layouts, fds = self.stage.judge.ask_with_fds(ask, index=0)
         try:
-            result = trial.call()
-        except ChildFailure as failure:
-            self.stage.drop_candidate()
-            kind, message = check.explain(trial, failure)
-            raise KernelError(f"{trial.spec.path.name}: {kind}: {message}") from None
-        findings = list(check.call_findings(trial.problem, result))
-        if findings:
-            raise KernelError(f"{trial.spec.path.name}: {findings[0].message}")
-
-
-def _sampler(child: Child, timeout: float) -> measure.Sampler:
-    return functools.partial(child.call, sampling.sample, timeout=timeout)
-
-
-def _use_calls(trial: Trial) -> None:
-    """Time the candidate's calls, with what they change in place put back to its content of now before each."""
-    changed = [tensor.name for tensor in trial.problem.tensors if tensor.role == "inout"]
-    trial.candidate.call(sampling.use_calls, timeout=trial.judging.timeout, restore=changed)
-
-
-def _call_each(trial: Trial, kernel: measure.Series, sets: int) -> None:
-    """One timed call on each set, as it is now."""
-    _use_calls(trial)
-    kernel.sampler(count=sets, spin_ns=0, first=0, deliver=True)
+            return {layout["name"]: memory.view(memory.MappedBlock(layout["block"], fds), layout).clone() for layout in layouts}
+        finally:
+            close_fds(fds)
 
 
 def _no_reference(spec: KernelSpec) -> str:

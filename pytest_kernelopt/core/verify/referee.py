@@ -26,7 +26,7 @@ from .tolerance import Tolerance
 if TYPE_CHECKING:
     import torch
 
-_PERTURBED = 0.01  # share of elements that a replay changes: a cache keyed on a few samples of its input misses that
+_PERTURBED = 0.001  # share of elements that a replay changes: a cache keyed on a few samples of its input misses that
 
 
 @dataclass
@@ -113,7 +113,7 @@ def fill(state: ChildState, *, index: int, seed: int, pattern: probes.Pattern, g
 
 
 def perturb(state: ChildState, *, index: int, seed: int, pattern: probes.Pattern) -> None:
-    """Change one element in a hundred of a set's generated inputs, in place, where nobody can guess; poison its outputs.
+    """Change one element in a thousand of a set's generated inputs, in place, where nobody can guess; poison its outputs.
 
     Inputs of ``make_inputs`` have a structure that single elements would break: they are made anew from the seed.
     """

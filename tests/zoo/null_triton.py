@@ -1,0 +1,5 @@
+import ctypes
+
+
+def run_kernel(x, y):
+    ctypes.string_at(0)

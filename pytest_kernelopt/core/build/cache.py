@@ -84,10 +84,12 @@ class Cache:
     def scratch(self) -> Iterator[Path]:
         """A new empty folder on the cache's file system, removed afterwards; a later session clears it after a kill."""
         folder = Path(tempfile.mkdtemp(prefix="t", dir=self._session))
+        owner = os.getpid()
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if os.getpid() == owner:  # a process forked off this one leaves by the same way
+                shutil.rmtree(folder, ignore_errors=True)
 
     def get_or_build(self, key: str, build: Callable[[Path], tuple[str, Build]], *, wait: float) -> Artifact:
         """The entry of ``key``, built by ``build`` when there is none.

@@ -21,6 +21,11 @@ CacheMode = Literal["cold", "warm"]
 Kind = Literal["impossible", "suspicious"]
 
 MARGIN = 0.05  # measured ceilings are taken this much higher: the error of both measurements
+# A library's matmul is no bound on what a kernel can do: torch's int8 reaches half of what one H200 does in it, and a good
+# fp16 matmul nine tenths. So the hard floor takes the fastest measured type, halved for twice the width and doubled for
+# half, as tensor cores are built, and this much more.
+_HEADROOM = 1.25
+_TENSOR_CORE_BYTES = {"tf32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 # The ways in which a dtype's arithmetic can honestly be done, its own first: the dtype whose measured rate counts, and how
 # many of its operations one takes. float64 may be 28 products of seven int8 slices (Ozaki's scheme); float32 in full
@@ -93,7 +98,7 @@ def hard_floor_ms(
         l2 = _bound(ceilings.l2_peak_gb_s, ceilings.l2_gb_s)
         floors += _memory_floors(problem, problem.bytes_moved, cache, dram, l2, l2_bytes)
     if problem.flops:
-        floors += _compute_floors(problem, (ceilings.tflops_peak, ceilings.tflops), 1 + MARGIN, compute)
+        floors += _compute_floors(problem, (_no_kernel_passes(ceilings),), _HEADROOM, compute)
     return max(floors, key=lambda floor: floor.ms, default=None)
 
 
@@ -170,6 +175,14 @@ def _compute_floors(problem: Problem, tables: tuple[Mapping[str, float], ...], f
     return [
         Floor(problem.flops / (tflops * factor) / 1e9, f"{problem.flops:.3g} flops at {tflops * factor:.0f} TFLOP/s ({name})")
     ]
+
+
+def _no_kernel_passes(ceilings: Ceilings) -> dict[str, float]:
+    """Rates by type that bound every kernel's, together with the headroom."""
+    measured = {**ceilings.tflops, **{n: max(r, ceilings.tflops.get(n, 0.0)) for n, r in ceilings.tflops_peak.items()}}
+    by_byte = max((measured[name] * size for name, size in _TENSOR_CORE_BYTES.items() if name in measured), default=0.0)
+    scaled = {name: by_byte / size for name, size in _TENSOR_CORE_BYTES.items() if by_byte}
+    return {name: max(measured.get(name, 0.0), scaled.get(name, 0.0)) for name in {*measured, *scaled}}
 
 
 def _fastest(

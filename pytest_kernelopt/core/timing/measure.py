@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..build.resources import shorten
 from ..errors import KernelError, Unavailable
 from . import statistics
 
@@ -26,9 +27,10 @@ _MOST_A_ROUND = 50
 _MOST_SAMPLES = 2000
 _FEWEST_ROUNDS = 6
 _SETTLING_SECONDS = 2.0
+_LONGEST_NAME = 120  # of a kernel: a CUTLASS instance has thousands of characters
+_SLOW_MS = 50.0  # a call: ten of them say no more than two about whether the clocks have settled
 _LEAST_SPIN_NS = 10_000
 _MOST_SPIN_NS = 3_000_000
-_SLOWEST_REFERENCE_S = 0.5  # a call; a slower reference is measured with few samples
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Series:
     kernels: dict[str, None] = field(default_factory=dict)
     spin_ns: int = 50_000
     cupti: bool = True
-    round_size: int = 5
+    round_size: int = 1
     settled: bool = False
 
     @property
@@ -61,13 +63,16 @@ class Series:
         return [value for values in self.rounds for value in values]
 
     def take(self, count: int, *, keep: bool = True) -> list[float]:
-        """Sample once, check the clock, and set the next spin to twice what the host needed."""
+        """Sample once, check the clock, and set the next spin to twice what the host needed to enqueue a call.
+
+        A call that waits for the device inside waits for the spin too, which is not its own time.
+        """
         start = time.monotonic()
         data = self.sampler(count=count, spin_ns=self.spin_ns, first=random.randrange(1 << 16), cupti=self.cupti)
-        seconds = time.monotonic() - start
+        seconds = max(time.monotonic() - start, 1e-9)
         values = [ns / 1e6 for ns in (data["spans"] if self.cupti else data["events"])]
         _check_clock(values, data, seconds, cupti=self.cupti)
-        self.enqueue_ns = statistics.median(data["enqueue"])
+        self.enqueue_ns = statistics.median([ns - self.spin_ns if ns > self.spin_ns else ns for ns in data["enqueue"]])
         self.spin_ns = int(min(_MOST_SPIN_NS, max(_LEAST_SPIN_NS, 2 * self.enqueue_ns)))
         self.round_size = max(1, min(_MOST_A_ROUND, int(_ROUND_SECONDS * count / seconds)))
         if keep:
@@ -79,34 +84,32 @@ class Series:
 
     def warm_up(self, least_ms: float) -> None:
         """Call until the times of two windows agree and ``least_ms`` have passed, two seconds at most."""
-        values: list[float] = []
         start = time.monotonic()
+        values = self._first()
         while True:
-            values += self._first(max(self.round_size, 5)) if not values else self.take(self.round_size, keep=False)
             passed = time.monotonic() - start
-            self.settled = statistics.settled(values) or (len(values) >= 3 and values[-1] > 200.0)
+            self.settled = statistics.settled(values, window=10 if values[-1] < _SLOW_MS else 2)
             if (self.settled and passed * 1e3 >= least_ms) or passed > max(_SETTLING_SECONDS, least_ms / 1e3):
                 return
+            values += self.take(self.round_size, keep=False)
 
-    def _first(self, count: int) -> list[float]:
+    def _first(self) -> list[float]:
         try:
-            return self.take(1, keep=False) + self.take(count - 1, keep=False)
+            return self.take(1, keep=False)
         except Unavailable:
-            if not self.cupti:
-                raise
             self.cupti = False  # CUPTI is held by another profiler or forbidden: events are the clock then
-            return self.take(count, keep=False)
+            return self.take(1, keep=False)
 
 
 def _check_clock(values: list[float], data: dict[str, Any], seconds: float, *, cupti: bool) -> None:
     """The witnesses: every call did something, and neither events nor the parent's own clock say that it took less."""
+    if not all(math.isfinite(value) for value in values):
+        raise KernelError("the clock gave times that are no numbers: something in the kernel's process changed it")
     idle = sum(1 for value in values if not value > 0)
     if idle:
         raise KernelError(
             f"{idle} of {len(values)} timed calls did nothing on the GPU: the work of a call must be done in that call"
         )
-    if not all(math.isfinite(value) for value in values):
-        raise KernelError("the clock gave times that are no numbers: something in the kernel's process changed it")
     if sum(values) / 1e3 > seconds:
         raise KernelError(
             f"the clock says {sum(values):.3f} ms for calls that took {seconds * 1e3:.3f} ms in all: something changed it"
@@ -132,7 +135,7 @@ def run(kernel: Series, reference: Series | None, plan: Plan) -> tuple[bool, flo
         for series in pair if turn % 2 == 0 else reversed(pair):
             count = series.round_size
             if plan.repeat is not None and series is kernel:
-                count = max(1, min(count, plan.repeat - len(kernel.samples)))
+                count = max(1, min(count, -(-plan.repeat // 2), plan.repeat - len(kernel.samples)))
             series.take(count)
         turn += 1
         passed = time.monotonic() - start
@@ -183,7 +186,7 @@ def timing(
         launch_bound=kernel.enqueue_ns / 1e6 > figures.median_ms,
         events_median_ms=statistics.median(kernel.events),
         wall_median_ms=statistics.median(kernel.wall),
-        kernels=tuple(kernel.kernels),
+        kernels=tuple(shorten(name)[:_LONGEST_NAME] for name in kernel.kernels),
         conditions=conditions,
         notes=tuple(notes),
         **compared,

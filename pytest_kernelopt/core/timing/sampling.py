@@ -1,7 +1,7 @@
 """Device time of single calls, taken in the child that makes them.
 
-A sample is: wait for the device; marker; put back what the call changes; flush L2 (cold); spin, which hides the launch;
-the call; wait for the device. The time of the call is the span from the first start to the last end of every kernel, copy
+A sample is: wait for the device; marker; put back what the call changes; flush L2 (cold) and wait; spin, which hides the
+launch; the call; wait for the device. The time of the call is the span from the first start to the last end of every kernel, copy
 and fill that the device ran between the spin and the next marker, on whatever stream, as CUPTI recorded it (through
 torch's profiler). CUDA events round the same call and the host's clock are taken beside it as witnesses.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Unavailable
@@ -24,9 +25,9 @@ _MOST_NAMES = 16
 Target = tuple[Callable[[], Any], Callable[[], None]]
 
 
-def open_clock(state: ChildState, *, cold: bool) -> None:
+def open_clock(state: ChildState) -> None:
     """Set up what every round needs. Called before the candidate's code is loaded: the timing functions are bound here."""
-    state.objects["clock"] = Clock(cold=cold)
+    state.objects["clock"] = Clock()
 
 
 def use_calls(state: ChildState, *, restore: list[str]) -> None:
@@ -49,7 +50,7 @@ def _restorer(views: dict[str, Any], names: list[str]) -> Callable[[], None]:
 
 
 def sample(
-    state: ChildState, *, count: int, spin_ns: int, first: int = 0, cupti: bool = True, deliver: bool = False
+    state: ChildState, *, count: int, cold: bool, spin_ns: int, first: int = 0, cupti: bool = True, deliver: bool = False
 ) -> dict[str, Any]:
     """``count`` samples over the sets in turn, from set ``first`` on. All times in nanoseconds.
 
@@ -60,7 +61,7 @@ def sample(
     """
     clock: Clock = state.objects["clock"]
     results: dict[int, Any] | None = {} if deliver else None
-    times = clock.sample(state.objects["targets"], count, spin_ns, first, cupti, results)
+    times = clock.sample(Round(state.objects["targets"], count, cold, spin_ns, first, results), cupti=cupti)
     for index, result in (results or {}).items():
         worker.take_returned(state, result, index)
     return {**times, "launch_error": worker.last_error(state)}
@@ -68,29 +69,41 @@ def sample(
 
 def sampler_of(function: Callable[[], Any], *, cold: bool) -> Callable[..., dict[str, Any]]:
     """The same for any callable of this very process: ``sampler(count=, spin_ns=, first=, cupti=)``."""
-    clock = Clock(cold=cold)
+    clock = Clock()
     target: Target = (function, lambda: None)
 
     def sampler(*, count: int, spin_ns: int, first: int = 0, cupti: bool = True) -> dict[str, Any]:
-        return {**clock.sample([target], count, spin_ns, first, cupti), "launch_error": None}
+        return {**clock.sample(Round([target], count, cold, spin_ns, first), cupti=cupti), "launch_error": None}
 
     return sampler
+
+
+@dataclass
+class Round:
+    """``count`` calls over ``targets`` in turn. ``results``, where given, keeps what the last call on each returned."""
+
+    targets: list[Target]
+    count: int
+    cold: bool
+    spin_ns: int
+    first: int = 0
+    results: dict[int, Any] | None = None
 
 
 class Clock:
     """The functions that a round uses, bound when the clock is made, so that later patches of torch or time miss them."""
 
-    def __init__(self, *, cold: bool) -> None:
+    def __init__(self) -> None:
         import torch
 
         from . import device_kernels
 
-        self.flush = device_kernels.Flush() if cold else None
+        self.flush = device_kernels.Flush()
         self.host_ns = time.perf_counter_ns
         self.synchronize = torch.cuda.synchronize
-        self.event = torch.cuda.Event
-        self.elapsed = torch.cuda.Event.elapsed_time
-        self.record = torch.cuda.Event.record
+        self.event: Any = torch.cuda.Event
+        self.elapsed: Any = torch.cuda.Event.elapsed_time
+        self.record: Any = torch.cuda.Event.record
         self.begin, self.spin = device_kernels.begin, device_kernels.spin
         self.reset_persisting = memory.driver().cuCtxResetPersistingL2Cache
         self.begin_name, self.spin_name = device_kernels.BEGIN, device_kernels.SPIN
@@ -101,35 +114,32 @@ class Clock:
         self.spin(0)
         self.synchronize()
 
-    def sample(
-        self, targets: list[Target], count: int, spin_ns: int, first: int, cupti: bool, results: dict[int, Any] | None = None
-    ) -> dict[str, Any]:
+    def sample(self, asked: Round, *, cupti: bool) -> dict[str, Any]:
         collecting = gc.isenabled()
         gc.disable()  # a collection in the middle of a call would be timed as its enqueueing
         try:
             if not cupti:
-                return {"spans": [], "kernels": [], **self._loop(targets, count, spin_ns, first, results)}
+                return {"spans": [], "kernels": [], **self._loop(asked)}
             with self.profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
-                witnesses = self._loop(targets, count, spin_ns, first, results)
-            return {**self._spans(profiler.kineto_results, count), **witnesses}
+                witnesses = self._loop(asked)
+            return {**self._spans(profiler.kineto_results, asked.count), **witnesses}
         finally:
             if collecting:
                 gc.enable()
 
-    def _loop(
-        self, targets: list[Target], count: int, spin_ns: int, first: int, results: dict[int, Any] | None
-    ) -> dict[str, Any]:
-        pairs = [(self.event(enable_timing=True), self.event(enable_timing=True)) for _ in range(count)]
+    def _loop(self, asked: Round) -> dict[str, Any]:
+        pairs = [(self.event(enable_timing=True), self.event(enable_timing=True)) for _ in range(asked.count)]
         wall, enqueue = [], []
         for index, (start, end) in enumerate(pairs):
-            which = (first + index) % len(targets)
-            call, restore = targets[which]
+            which = (asked.first + index) % len(asked.targets)
+            call, restore = asked.targets[which]
             self.begin()
             restore()
-            if self.flush is not None:
+            if asked.cold:
                 self.reset_persisting()
                 self.flush()
-            self.spin(spin_ns)
+                self.synchronize()  # else a kernel on a stream of its own could start before the spin, and be missed
+            self.spin(asked.spin_ns)
             self.record(start)
             before = self.host_ns()
             result = call()
@@ -137,8 +147,8 @@ class Clock:
             self.record(end)
             self.synchronize()
             wall.append(self.host_ns() - before)
-            if results is not None:
-                results[which] = result
+            if asked.results is not None:
+                asked.results[which] = result
             del result  # so that the next call finds the allocator as this one did
         self.begin()
         self.synchronize()

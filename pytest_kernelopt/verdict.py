@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -84,7 +85,13 @@ class Check:
         return verdict
 
     def time(self, case: Case) -> Timing:
-        """The time of a kernel that gave the right answer first: a wrong one has no speed."""
+        """The time of a kernel that gave the right answer first: a wrong one has no speed.
+
+        Without a GPU that is said at once of a case that is only timed: it may be too large for Triton's interpreter.
+        """
+        self._require_build()
+        if case not in self.spec.cases:
+            self._state.evaluator.require_gpu()
         try:
             self.judge(case)
         except WrongResult as error:
@@ -174,6 +181,8 @@ def _first_line(error: BuildError) -> str:
 
 
 def _cut(log: str) -> list[str]:
-    lines = log.strip().splitlines()
+    """The first lines of a compiler's log; one that it repeats, once."""
+    runs = ((line, len(list(same))) for line, same in itertools.groupby(log.strip().splitlines()))
+    lines = [line if count == 1 or not line else f"{line} ({count} times)" for line, count in runs]
     more = len(lines) - LOG_LINES
     return lines if more <= 0 else [*lines[:LOG_LINES], f"... and {more} lines more"]

@@ -74,10 +74,13 @@ class FakeEvaluator:
             return Correctness(**known, verdict="failed", kind="wrong values", message=text)
         return Correctness(**known, verdict="passed", warnings=("sizes were guessed",) if self._says(spec, "guess") else ())
 
-    def time(self, spec: Any, case: Any) -> Any:
-        self._log("time", spec.path.name, case.id)
+    def require_gpu(self) -> None:
         if not self.gpu:
             raise Unavailable(NO_GPU)
+
+    def time(self, spec: Any, case: Any) -> Any:
+        self._log("time", spec.path.name, case.id)
+        self.require_gpu()
         slow = re.search(r"FAKE slow=([\d.]+)", self._text(spec))
         return self._timing(case.id, float(slow[1]) if slow else 1.0, verified=spec.reference is not None)
 

@@ -11,6 +11,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parent.parent
+_OUTER = ("PYTEST_ADDOPTS", "CUDA_VISIBLE_DEVICES", "CI", "BUILD_NUMBER")  # in CI pytest prints whole failures in its summary
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,7 @@ def plugin_path(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def clean_environment(monkeypatch: pytest.MonkeyPatch, plugin_path: list[str]) -> None:
     """What this test run is told through its environment is not told to the runs inside it."""
     for name in list(os.environ):
-        if name.startswith(("PYTEST_XDIST", "KOPT_")) or name in ("PYTEST_ADDOPTS", "CUDA_VISIBLE_DEVICES"):
+        if name.startswith(("PYTEST_XDIST", "KOPT_")) or name in _OUTER:
             monkeypatch.delenv(name)
     own = [str(Path(__file__).parent / "plugin")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*plugin_path, *own, *filter(None, [os.environ.get("PYTHONPATH")])]))

@@ -106,7 +106,8 @@ def clocked(call: Call) -> dict[str, Any]:
     wake_clocks()
     found: dict[str, Any] = {}
     for mode in ("cold", "warm"):
-        series = measure.Series(sampling.sampler_of(call, cold=mode == "cold"))
+        sampler, cupti = sampling.sampler_of(call, cold=mode == "cold")
+        series = measure.Series(sampler, cupti=cupti)
         series.warm_up(20.0)
         for _ in range(4):
             series.take(25)
@@ -134,8 +135,8 @@ def _back_to_back(call: Call) -> float:
 def against_itself(call: Call, until: float) -> dict[str, Any]:
     """How many intervals of a call's time over its own time, each from ABBA turns, include 1."""
     wake_clocks()
-    sampler = sampling.sampler_of(call, cold=True)
-    a, b = measure.Series(sampler), measure.Series(sampler)
+    sampler, cupti = sampling.sampler_of(call, cold=True)
+    a, b = (measure.Series(sampler, cupti=cupti) for _ in range(2))
     for series in (a, b):
         series.warm_up(50.0)
     found: list[tuple[float, float]] = []

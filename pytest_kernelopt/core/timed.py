@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from . import device
-from .errors import KernelError, Unavailable
+from .errors import KernelError
 from .isolate import replies
 from .isolate.runner import ChildFailure
 from .reference.problem import Problem
@@ -27,17 +27,19 @@ def time_trial(trial: Trial, plan: measure.Plan, gpu: Gpu, ceilings: Ceilings, s
     """Map, fill, call once, sample both in turn, check. KernelError for a clock or an answer that is not to be believed."""
     sets = _sets(trial.problem, plan, gpu)
     trial.map(sets)
-    for index in range(sets):
-        trial.fill(index, seed + _SEED + index, "A")
+    trial.fill(0, seed + _SEED, "A")
     trial.call()
+    for index in range(sets):  # after the call: what it changed in place has its start value again
+        trial.fill(index, seed + _SEED + index, "A")
     _use_calls(trial)
     cold = plan.cache == "cold"
-    kernel = measure.Series(functools.partial(_sample, trial, cold=cold))
+    cupti = bool(trial.judge.ask(sampling.has_cupti))
+    kernel = measure.Series(functools.partial(_sample, trial, cold=cold), cupti=cupti)
     reference = None
     if trial.spec.reference is not None:
         changed = trial.judge.ask(referee.use_reference)
         trial.judge.ask(sampling.use_calls, restore=changed)
-        reference = measure.Series(functools.partial(trial.judge.ask, sampling.sample, cold=cold))
+        reference = measure.Series(functools.partial(trial.judge.ask, sampling.sample, cold=cold), cupti=cupti)
     with device.Monitor(gpu.uuid) as monitor:
         cap_reached, _ = measure.run(kernel, reference, plan)
     if verified:
@@ -54,13 +56,11 @@ def _sets(problem: Problem, plan: measure.Plan, gpu: Gpu) -> int:
 
 
 def _sample(trial: Trial, *, count: int, **order: Any) -> dict[str, Any]:
-    """Samples of the candidate, for ``measure.Series``; Unavailable when CUPTI could not be had there."""
+    """Samples of the candidate, for ``measure.Series``. KernelError also where CUPTI fails there and not in the referee."""
     try:
         reply = trial.candidate.call(sampling.sample, timeout=trial.judging.timeout, count=count, **order)
         return replies.samples(reply, count)
     except ChildFailure as failure:
-        if failure.type == "Unavailable":
-            raise Unavailable(str(failure)) from None
         raise KernelError(f"{trial.spec.path.name} at {trial.case.id}: {trial.no_return(failure).message}") from None
 
 

@@ -22,6 +22,10 @@ GPU = Gpu(
 MEASURED = {"dram_read_gb_s": 4000.0, "tflops": {"float16": 700.0}}
 
 
+def QUIET() -> bool:
+    return True
+
+
 def test_a_gpu_is_measured_once_and_then_read_from_the_file(tmp_path: Path) -> None:
     calls: list[int] = []
 
@@ -29,13 +33,18 @@ def test_a_gpu_is_measured_once_and_then_read_from_the_file(tmp_path: Path) -> N
         calls.append(1)
         return MEASURED
 
-    first = ceilings.obtain(tmp_path, GPU, "2.13.0", measured)
-    again = ceilings.obtain(tmp_path, GPU, "2.13.0", measured)
+    first = ceilings.obtain(tmp_path, GPU, "2.13.0", measured, undisturbed=QUIET)
+    again = ceilings.obtain(tmp_path, GPU, "2.13.0", measured, undisturbed=QUIET)
     assert first == again == Ceilings(dram_read_gb_s=4000.0, tflops={"float16": 700.0})
     assert len(calls) == 1
-    ceilings.obtain(tmp_path, GPU, "2.14.0", measured)
-    ceilings.obtain(tmp_path, GPU.model_copy(update={"driver": "590.1"}), "2.13.0", measured)
+    ceilings.obtain(tmp_path, GPU, "2.14.0", measured, undisturbed=QUIET)
+    ceilings.obtain(tmp_path, GPU.model_copy(update={"driver": "590.1"}), "2.13.0", measured, undisturbed=QUIET)
     assert len(calls) == 3
+
+
+def test_what_was_measured_on_a_busy_gpu_is_used_and_not_kept(tmp_path: Path) -> None:
+    assert ceilings.obtain(tmp_path, GPU, "2.13.0", lambda: MEASURED, undisturbed=lambda: False).dram_gb_s == 4000.0
+    assert ceilings.load(ceilings.path_for(tmp_path, GPU, "2.13.0")) is None
 
 
 def test_a_damaged_or_older_file_is_measured_anew(tmp_path: Path) -> None:
@@ -44,14 +53,14 @@ def test_a_damaged_or_older_file_is_measured_anew(tmp_path: Path) -> None:
     for text in ("", "{", "[]", json.dumps({"schema_version": 0, "ceilings": MEASURED})):
         path.write_text(text)
         assert ceilings.load(path) is None
-        assert ceilings.obtain(tmp_path, GPU, "2.13.0", lambda: MEASURED).dram_gb_s == 4000.0
+        assert ceilings.obtain(tmp_path, GPU, "2.13.0", lambda: MEASURED, undisturbed=QUIET).dram_gb_s == 4000.0
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert ceilings.obtain(blocked, GPU, "2.13.0", lambda: MEASURED).dram_gb_s == 4000.0
+    assert ceilings.obtain(blocked, GPU, "2.13.0", lambda: MEASURED, undisturbed=QUIET).dram_gb_s == 4000.0
 
 
 def test_the_dram_ceiling_is_the_higher_of_reading_and_copying() -> None:

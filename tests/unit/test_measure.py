@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_kernelopt.core.errors import KernelError, Unavailable
+from pytest_kernelopt.core.errors import KernelError
 from pytest_kernelopt.core.records import Conditions
 from pytest_kernelopt.core.timing import measure, statistics
 from pytest_kernelopt.core.timing.measure import Plan, Series
@@ -49,8 +49,6 @@ class Sampler:
 
     def __call__(self, *, count: int, spin_ns: int, first: int, cupti: bool) -> dict[str, Any]:
         self.asked.append({"count": count, "spin_ns": spin_ns, "first": first, "cupti": cupti})
-        if cupti and self.change.get("cupti") is False:
-            raise Unavailable("CUPTI recorded 0 of 1 calls")
         spans = []
         for _ in range(count):
             self.calls += 1
@@ -60,7 +58,7 @@ class Sampler:
         data: dict[str, Any] = {
             "spans": spans if cupti else [],
             "events": [span + 3000 for span in spans],
-            "wall": [span + 20_000 for span in spans],
+            "wall": [span + 20_000 + spin_ns for span in spans],
             "enqueue": [15_000.0] * count,
             "kernels": ["softmax"],
             "launch_error": None,
@@ -176,6 +174,7 @@ def test_the_spin_hides_the_launch_and_the_sets_are_not_taken_in_one_order(clock
         pytest.param({"spans": lambda d: [float("inf")] * len(d["spans"])}, "times that are no numbers", id="inf"),
         pytest.param({"spans": lambda d: [1e4 * s for s in d["spans"]]}, "the clock says .* something changed it", id="too long"),
         pytest.param({"events": lambda d: [s / 2 for s in d["events"]]}, "the clocks contradict each other", id="events"),
+        pytest.param({"spans": lambda d: [s / 50 for s in d["spans"]]}, "does not hold all that the call did", id="cut timeline"),
         pytest.param({"launch_error": lambda d: {"code": 1, "text": "invalid argument"}}, "invalid argument", id="launch"),
     ],
 )
@@ -212,17 +211,47 @@ def test_the_record_holds_what_was_sampled(clock: Clock) -> None:
 
 
 def test_without_cupti_events_are_the_clock_and_the_record_says_so(clock: Clock) -> None:
-    sampler = Sampler(clock, 0.05, noise=0.002, cupti=False)
-    record = _timing(Series(sampler), clock)
+    sampler = Sampler(clock, 0.05, noise=0.002)
+    record = _timing(Series(sampler, cupti=False), clock)
     assert record.clock == "events"
     assert record.median_ms == pytest.approx(0.053, rel=0.01)
     assert any("timed by CUDA events" in note for note in record.notes)
-    assert [asked["cupti"] for asked in sampler.asked[:3]] == [True, False, False]
+    assert not any(asked["cupti"] for asked in sampler.asked)
+    by_cupti = _timing(Series(Sampler(clock, 0.05, noise=0.002)), clock)
+    assert _width(record) > 2 * _width(by_cupti), "events of two processes agree less well"
 
 
-def test_where_no_clock_can_be_had_it_is_unavailable(clock: Clock) -> None:
-    def sampler(**_: Any) -> dict[str, Any]:
-        raise Unavailable("no events either")
+def _width(record: Any) -> float:
+    return float(record.interval_ms[1] - record.interval_ms[0])
 
-    with pytest.raises(Unavailable, match="no events either"):
-        measure.run(Series(sampler), None, plan())
+
+def test_work_that_events_do_not_see_contradicts_the_hosts_wait(clock: Clock) -> None:
+    sampler = Sampler(clock, 0.05, wall=lambda d: [5e6 for _ in d["wall"]])
+    with pytest.raises(KernelError, match="works outside of its stream"):
+        measure.run(Series(sampler, cupti=False), None, plan())
+
+
+def test_a_call_that_waits_for_the_device_and_then_works_on_the_host_is_believed(clock: Clock) -> None:
+    slow_end = {"events": lambda d: [s + 400_000 for s in d["spans"]], "enqueue": lambda d: [4e6 for _ in d["spans"]]}
+    assert measure.run(Series(Sampler(clock, 0.05, noise=0.002, **slow_end)), None, plan())[0] is False
+
+
+def test_few_samples_are_said_to_be_too_few(clock: Clock) -> None:
+    series = Series(Sampler(clock, 0.05))
+    asked = plan(repeat=3)
+    measure.run(series, None, asked)
+    record = measure.timing("n1", series, None, asked, cap_reached=False, conditions=Conditions(), verified=True, seed=0)
+    assert any("3 samples are too few" in note for note in record.notes)
+
+
+def test_what_disturbed_the_gpu_is_noted(clock: Clock) -> None:
+    series = Series(Sampler(clock, 0.05))
+    measure.run(series, None, plan())
+    for seen, words in (
+        (Conditions(other_processes=2), "2 other processes"),
+        (Conditions(throttle_reasons=("software thermal slowdown",)), "thermal"),
+    ):
+        record = measure.timing("n1", series, None, plan(), cap_reached=False, conditions=seen, verified=True, seed=0)
+        assert any(words in note for note in record.notes)
+    calm = Conditions(throttle_reasons=("software power cap",), other_processes=0)
+    assert not measure.timing("n1", series, None, plan(), cap_reached=False, conditions=calm, verified=True, seed=0).notes

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -74,19 +75,21 @@ def save(path: Path, ceilings: Ceilings) -> None:
     write_whole(path, json.dumps({"schema_version": SCHEMA, "ceilings": ceilings.to_json()}, indent=1) + "\n")
 
 
-def obtain(folder: Path, gpu: Gpu, torch_version: str, measured: Callable[[], Mapping[str, Any]]) -> Ceilings:
-    """The ceilings of this GPU: from the file, else by ``measured`` (which calls ``measure`` in a child), then kept.
+def obtain(
+    folder: Path, gpu: Gpu, torch_version: str, measured: Callable[[], Mapping[str, Any]], *, undisturbed: Callable[[], bool]
+) -> Ceilings:
+    """The ceilings of this GPU: from the file, else by ``measured`` (which calls ``measure`` in a child).
 
-    A cache folder that can't be written to costs the next session three seconds and is no error.
+    They are kept where ``undisturbed`` then says so: those of a busy or throttled GPU would make honest kernels look too
+    fast ever after. A cache folder that can't be written to costs the next session three seconds and is no error.
     """
     path = path_for(folder, gpu, torch_version)
     known = load(path)
     if known is None:
         known = Ceilings.from_json(measured())
-        try:
-            save(path, known)
-        except OSError:
-            return known
+        with contextlib.suppress(OSError):
+            if undisturbed():
+                save(path, known)
     return known
 
 

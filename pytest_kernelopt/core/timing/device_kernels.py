@@ -1,29 +1,32 @@
 """Three small kernels of our own, as PTX that any driver can load: a marker, a spin and an L2 flush.
 
-Their names tell them apart in the profiler's records. Runs in children.
+Their names tell them apart in the profiler's records, and are others in every process: a kernel file can't hold its own by
+those names. Runs in children.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import secrets
 from typing import Any
 
 from ..isolate import memory
 
-BEGIN = "kopt_begin"  # the end of everything that belongs to the call before
-SPIN = "kopt_spin"  # keeps the device busy while the host enqueues the call
-FLUSH = "kopt_flush"  # reads a buffer larger than L2, which evicts everything else and leaves no dirty line behind
+_TAG = secrets.token_hex(4)
+BEGIN = f"kopt_begin_{_TAG}"  # the end of everything that belongs to the call before
+SPIN = f"kopt_spin_{_TAG}"  # keeps the device busy while the host enqueues the call
+FLUSH = f"kopt_flush_{_TAG}"  # reads a buffer larger than L2, which evicts everything else and leaves no dirty line behind
 _FLUSH_THREADS = 256
 
-_PTX = rb"""
+_PTX = r"""
 .version 6.5
 .target sm_70
 .address_size 64
 
-.visible .entry kopt_begin() { ret; }
+.visible .entry BEGIN() { ret; }
 
-.visible .entry kopt_spin(.param .u64 duration_ns)
+.visible .entry SPIN(.param .u64 duration_ns)
 {
     .reg .u64 %start, %now, %passed, %want;
     .reg .pred %again;
@@ -37,7 +40,7 @@ SPINNING:
     ret;
 }
 
-.visible .entry kopt_flush(.param .u64 buffer, .param .u64 vectors)
+.visible .entry FLUSH(.param .u64 buffer, .param .u64 vectors)
 {
     .reg .u64 %base, %count, %index, %step, %offset, %address, %wide;
     .reg .u32 %block, %threads, %thread, %blocks, %a, %b, %c, %d, %sum;
@@ -80,7 +83,8 @@ DONE:
 def _function(name: str) -> Any:
     library = memory.driver()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    memory.check(library.cuModuleLoadData(ctypes.byref(module), _PTX + b"\0"), "loading the timing kernels")
+    text = _PTX.replace("BEGIN", BEGIN).replace("SPIN(", f"{SPIN}(").replace("FLUSH(", f"{FLUSH}(")
+    memory.check(library.cuModuleLoadData(ctypes.byref(module), text.encode() + b"\0"), "loading the timing kernels")
     memory.check(library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), f"finding {name}")
     return function
 

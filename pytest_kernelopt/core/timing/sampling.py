@@ -67,15 +67,21 @@ def sample(
     return {**times, "launch_error": worker.last_error(state)}
 
 
-def sampler_of(function: Callable[[], Any], *, cold: bool) -> Callable[..., dict[str, Any]]:
-    """The same for any callable of this very process: ``sampler(count=, spin_ns=, first=, cupti=)``."""
+def has_cupti(state: ChildState) -> bool:
+    """Whether CUPTI records what this child's device does. Asked where no candidate's code is: it could lie."""
+    clock: Clock = state.objects["clock"]
+    return clock.has_cupti()
+
+
+def sampler_of(function: Callable[[], Any], *, cold: bool) -> tuple[Callable[..., dict[str, Any]], bool]:
+    """For any callable of this very process: ``sampler(count=, spin_ns=, first=, cupti=)``, and whether CUPTI can be had."""
     clock = Clock()
     target: Target = (function, lambda: None)
 
     def sampler(*, count: int, spin_ns: int, first: int = 0, cupti: bool = True) -> dict[str, Any]:
         return {**clock.sample(Round([target], count, cold, spin_ns, first), cupti=cupti), "launch_error": None}
 
-    return sampler
+    return sampler, clock.has_cupti()
 
 
 @dataclass
@@ -127,6 +133,13 @@ class Clock:
             if collecting:
                 gc.enable()
 
+    def has_cupti(self) -> bool:
+        try:
+            self.sample(Round([(self.flush, lambda: None)], 2, False, 10_000), cupti=True)
+        except (Unavailable, RuntimeError):  # RuntimeError: another use of torch's profiler is under way
+            return False
+        return True
+
     def _loop(self, asked: Round) -> dict[str, Any]:
         pairs = [(self.event(enable_timing=True), self.event(enable_timing=True)) for _ in range(asked.count)]
         wall, enqueue = [], []
@@ -138,7 +151,7 @@ class Clock:
             if asked.cold:
                 self.reset_persisting()
                 self.flush()
-                self.synchronize()  # else a kernel on a stream of its own could start before the spin, and be missed
+            self.synchronize()  # else a kernel on a stream of its own could start before the spin, and be missed
             self.spin(asked.spin_ns)
             self.record(start)
             before = self.host_ns()
@@ -159,19 +172,19 @@ class Clock:
         records = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in results.events() if e.device_type() == self.on_device)
         spans: list[int] = []
         names: dict[str, int] = {}
-        inside, first, last = False, -1, -1
+        marks: list[str] = []
+        first, last = -1, -1
         for start, duration, name in records:
-            if name == self.spin_name:
-                inside, first, last = True, -1, -1
-            elif name == self.begin_name:
-                if inside:
+            if name in (self.begin_name, self.spin_name):
+                if marks and name == self.begin_name:
                     spans.append(last - first)
-                inside = False
-            elif inside and not name.startswith(_NOT_WORK):
+                marks.append(name)
+                first, last = -1, -1
+            elif marks and marks[-1] == self.spin_name and not name.startswith(_NOT_WORK):
                 first = start if first < 0 else first
                 last = max(last, start + duration)
                 names[name] = names.get(name, 0) + 1
-        if len(spans) != count:
+        if marks != [self.begin_name, self.spin_name] * count + [self.begin_name]:
             raise Unavailable(
                 f"CUPTI recorded {len(spans)} of {count} calls: another profiler (ncu, nsys) holds it, or the driver forbids it"
             )

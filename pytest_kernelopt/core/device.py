@@ -116,6 +116,14 @@ def conditions(uuid: str, ours: Collection[int] | None = None) -> Conditions:
     )
 
 
+def disturbances(seen: Conditions) -> tuple[str, ...]:
+    """What makes times taken then doubtful, in words. A power limit is part of a GPU and no disturbance."""
+    found = [reason for reason in seen.throttle_reasons if "thermal" in reason or "hardware" in reason]
+    if seen.other_processes:
+        found.append("1 other process on it" if seen.other_processes == 1 else f"{seen.other_processes} other processes on it")
+    return tuple(found)
+
+
 class Monitor:
     """Watches a GPU from a thread while something runs on it: ``with Monitor(uuid) as m: ...``, then ``m.conditions``.
 
@@ -134,6 +142,11 @@ class Monitor:
         self._looks: list[tuple[int | None, int | None]] = []
         self._reasons: dict[str, None] = {}
         self._thread: threading.Thread | None = None
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether no other process was there, and nothing but its power limit held the GPU back."""
+        return not disturbances(self.conditions)
 
     def __enter__(self) -> Monitor:
         device = nvml.handle(self._uuid)

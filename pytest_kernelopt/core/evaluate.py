@@ -137,8 +137,8 @@ class Evaluator:
 
     def _once(self, spec: KernelSpec, question: str, answer: Callable[[], Any]) -> Any:
         """The kept answer, or a new one; a refusal is an answer too."""
-        settings = dict(spec.reference.settings) if spec.reference else {}
-        key = (spec.path, version.of_answer(spec), f"{question} {json.dumps(settings, sort_keys=True, default=str)}")
+        settings = json.dumps(dict(spec.settings), sort_keys=True, default=str)
+        key = (spec.path, version.of_answer(spec), f"{question} {settings}")
         if key not in self._answers:
             try:
                 self._answers[key] = answer()
@@ -195,17 +195,14 @@ class Evaluator:
         record: Correctness = self._once(spec, f"verify {case.id}", lambda: self._verify(spec, case))
         return record
 
-    def _settings(self, spec: KernelSpec | None) -> dict[str, Any]:
-        return self.settings.resolved(spec.reference.settings if spec and spec.reference else {})
-
     def _judging(self, spec: KernelSpec) -> Judging:
-        asked = self._settings(spec)
+        asked = self.settings.resolved(spec.settings)
         compiles = spec.backend == "triton" and self.gpu is not None
         return Judging(
             seeds=tuple(range(self.settings.seed, self.settings.seed + asked["trials"])),
             atol=asked["atol"],
             rtol=asked["rtol"],
-            compute=spec.reference.settings.get("compute") if spec.reference else None,
+            compute=spec.settings.get("compute"),
             timeout=asked["timeout"],
             first_timeout=max(_FIRST_CALL_SECONDS, asked["timeout"]) if compiles else asked["timeout"],
         )
@@ -279,14 +276,19 @@ class Evaluator:
             if isinstance(trial, ChildFailure):
                 raise trial
             assert self.gpu is not None
-            about = (self._plan(spec), self.gpu, self._ceilings, self.settings.seed)  # ceilings first: their memory is free again
+            about = (
+                self._plan(spec.settings),
+                self.gpu,
+                self._ceilings,
+                self.settings.seed,
+            )  # ceilings first: their memory is free again
             first = self._first_calls.get(version.of_kernel(spec))
             record = timed.time_trial(trial, *about, verified=verdict.verdict == "passed")
         compiled = first if spec.backend == "triton" else (self.build(spec).seconds or None)
         return record.model_copy(update={"compile_s": compiled, "first_call_ms": None if first is None else first * 1e3})
 
-    def _plan(self, spec: KernelSpec | None) -> measure.Plan:
-        asked = self._settings(spec)
+    def _plan(self, own: Mapping[str, Any]) -> measure.Plan:
+        asked = self.settings.resolved(own)
         return measure.Plan(asked["cache"], asked["warmup"], asked["repeat"], asked["max_time"])
 
     @functools.cached_property
@@ -294,15 +296,22 @@ class Evaluator:
         assert self.gpu is not None
         found = environment.torch()
         version = found.version if found else "unknown"
-        return ceilings.obtain(self.cache.root, self.gpu, version, lambda: self.stage.judge.ask(ceilings.measure))
+        monitor = device.Monitor(self.gpu.uuid)
 
-    def time_callable(self, function: Callable[[], object]) -> Timing:
-        """Device time of a callable of this very process, which then has a CUDA context of its own."""
+        def measured() -> Any:
+            with monitor:
+                return self.stage.judge.ask(ceilings.measure)
+
+        return ceilings.obtain(self.cache.root, self.gpu, version, measured, undisturbed=lambda: monitor.undisturbed)
+
+    def time_callable(self, function: Callable[[], object], own: Mapping[str, Any] | None = None) -> Timing:
+        """Device time of a callable of this very process, which then has a CUDA context of its own; ``own``: its settings."""
         self.require_gpu()
         assert self.gpu is not None
-        plan = self._plan(None)
+        plan = self._plan(own or {})
         with self.stage.turn(), device.Monitor(self.gpu.uuid) as monitor:
-            series = measure.Series(sampling.sampler_of(function, cold=plan.cache == "cold"))
+            sampler, cupti = sampling.sampler_of(function, cold=plan.cache == "cold")
+            series = measure.Series(sampler, cupti=cupti)
             cap_reached, _ = measure.run(series, None, plan)
         return measure.timing(
             "callable", series, None, plan, cap_reached=cap_reached, conditions=monitor.conditions, verified=False

@@ -113,8 +113,13 @@ class Timing(Record):
     """Device time per call of one case.
 
     ``interval_ms`` is the 95 % interval of the median: order statistics of the samples, widened by the bias that each
-    process carries. ``samples_ms`` are all samples in the order taken. ``first_call_ms`` is the host time of the first
-    call (JIT and tuning included). ``speedup`` is reference over kernel.
+    process carries. ``samples_ms`` are all samples in the order taken. ``settled``: two windows of the warm-up agreed within
+    1 %. ``cap_reached``: time or samples ran out before the interval was as narrow as wanted. ``launch_bound``: the host
+    takes longer to enqueue a call than the device to run it. ``first_call_ms`` is the host time of the first call (JIT and
+    tuning included), ``compile_s`` the build's seconds, or those of Triton's first call. ``events_median_ms`` and
+    ``wall_median_ms`` are the witnesses: events round a call, and the host's wait for it, both without what hides the launch.
+    ``floor_ms`` is the estimated least time at the GPU's measured ceilings, to which the percentages refer too. ``speedup``
+    is reference over kernel, ``speedup_interval`` its 99 % interval.
     """
 
     case: str

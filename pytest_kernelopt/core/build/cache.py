@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unavailable
+from ..folders import cache_folder
 
 if TYPE_CHECKING:
     from ..records import Build
@@ -66,7 +67,7 @@ class Cache:
         self.max_bytes = max_bytes
         self.note = ""
         self._keys: set[str] = set()
-        wanted = (root or _default_root()).absolute()
+        wanted = (root or cache_folder()).absolute()
         try:
             self.root, self._session = wanted, _open_session(wanted)
         except OSError as error:
@@ -190,13 +191,6 @@ class Cache:
 
     def _noted(self, record: Build) -> Build:
         return record.model_copy(update={"notes": (*record.notes, self.note)}) if self.note else record
-
-
-def _default_root() -> Path:
-    from platformdirs import user_cache_path
-
-    named = os.environ.get("KOPT_CACHE_DIR")
-    return Path(named) if named else user_cache_path("pytest-kernelopt")
 
 
 def _open_session(root: Path) -> Path:

@@ -77,7 +77,8 @@ class KernelSpec:
     """A kernel file: where it is, how it is called and what it answers to. ``line`` is 1-based, of the entry point.
 
     ``takes_any``: a Triton entry has a ``**`` parameter, so names beyond ``parameters`` may be passed. ``given_cases`` come
-    from a conftest or the command line and replace the reference's. ``looked_for`` are the names of possible references.
+    from a conftest or the command line and replace the reference's. ``looked_for`` are the names of possible references,
+    ``marked`` the settings of a ``kopt(...)`` marker.
     """
 
     path: Path
@@ -90,8 +91,14 @@ class KernelSpec:
     directives: Directives = Directives()
     reference: ReferenceSource | None = None
     looked_for: tuple[str, ...] = ()
+    marked: Mapping[str, Any] = field(default_factory=dict)
     takes_any: bool = False
     given_cases: tuple[Case, ...] = ()
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The ``kopt`` settings: a marker's where it says something, else the reference's."""
+        return {**(self.reference.settings if self.reference else {}), **self.marked}
 
     @property
     def cases(self) -> tuple[Case, ...]:

@@ -66,6 +66,10 @@ KEYS: dict[str, tuple[Check, str]] = {
 }
 
 
+# part of the contract, and without effect in this version
+NOT_YET = ("allow_libraries", "deterministic", "max_regression", "gate", "expect")
+
+
 def check_settings(value: object, where: str) -> dict[str, Any]:
     """Checks a ``kopt`` dict (or a marker's keywords). Raises KernelError for an unknown key and for a value that is not one."""
     if not isinstance(value, Mapping):

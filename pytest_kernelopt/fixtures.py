@@ -102,7 +102,7 @@ def kopt_timing(request: pytest.FixtureRequest) -> Callable[..., Timing]:
 
 
 def _time_callable(item: pytest.Item, state: State, function: Callable[[], object]) -> Timing:
-    timing = state.evaluator.time_callable(function)
+    timing = state.evaluator.time_callable(function, settings_of(item))
     details = plain(timing)
     item.stash[RECORD]["timing"] = {name: value for name, value in details.items() if name != "samples_ms"}
     item.stash[DETAILS]["timing"] = details

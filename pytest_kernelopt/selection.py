@@ -41,13 +41,13 @@ def select(path: Path, options: Options, *, computed: Sequence[Mapping[str, obje
     # a marker may name any .py; what collection brings has a kernel's name already
     spec = load(path, backend=_fitting(options.backend, path), conftest_cases=computed, named=True)
     cases, timed = spec.cases, spec.timed
-    notes: tuple[str, ...] = ()
+    notes = _without_effect(spec)
     if options.dims:
         unknown, known = _unknown(spec, options.dims)
         if unknown and named:
             raise KernelError(f"{path.name} has no dim {_listed(unknown)} as given by --kopt-dims; it has {_listed(known)}")
         if unknown:
-            notes = (f"{path.name} has no dim {_listed(unknown)}: it keeps its own cases, not those of --kopt-dims",)
+            notes += (f"{path.name} has no dim {_listed(unknown)}: it keeps its own cases, not those of --kopt-dims",)
         else:
             cases, timed = options.dims, options.dims[:1]
     verified, timed_ids = (tuple(dict.fromkeys(case.id for case in group)) for group in (cases, timed))
@@ -64,9 +64,17 @@ def bind(selection: Selection, dims: Mapping[str, Any]) -> Selection:
 
 def with_settings(spec: KernelSpec, settings: Mapping[str, Any]) -> KernelSpec:
     """The kernel, judged by what a ``kopt(...)`` marker says where it says something, else by its reference's ``kopt``."""
-    if not settings or spec.reference is None:
-        return spec
-    return replace(spec, reference=replace(spec.reference, settings={**spec.reference.settings, **settings}))
+    return replace(spec, marked=settings) if settings else spec
+
+
+def _without_effect(spec: KernelSpec) -> tuple[str, ...]:
+    """A note for settings of the reference that this version takes and does nothing with."""
+    from .core.spec.settings import NOT_YET
+
+    names = [name for name in NOT_YET if name in spec.settings]
+    if not names or spec.reference is None:
+        return ()
+    return (f"{spec.reference.path.name}: {_listed(names)} in `kopt` has no effect in this version",)
 
 
 def _fitting(backend: Backend | None, path: Path) -> Backend | None:

@@ -108,5 +108,7 @@ def settings_of(item: pytest.Item) -> Mapping[str, Any]:
     for marker in reversed(list(item.iter_markers("kopt"))):
         if marker.args:
             raise KernelError(f"@pytest.mark.kopt takes keywords only, such as rtol=1e-3, and got {marker.args[0]!r}")
+        if "backend" in marker.kwargs:
+            raise KernelError("@pytest.mark.kopt cannot set the backend: use --kopt-backend, or `kopt` in the reference")
         merged.update(check_settings(marker.kwargs, "@pytest.mark.kopt"))
     return merged

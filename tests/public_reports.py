@@ -52,7 +52,7 @@ REPORTS: dict[str, tuple[str, ...] | str] = {
         f"{_GPU_SIGNATURE}an_index_out_of_range_is_laid_to_the_inputs_and_costs_one_item",
     ),
     "SIG-13": (f"{_STARTERS}a_declared_start_value_takes_the_place_of_the_poison",),
-    # a kernel that writes the constant that is right in every trial is a weak test, which issue 3 finds
+    # a kernel that writes the constant that is right in every trial is a weak test, which is not found yet
     "SIG-15": (f"{_STARTERS}a_kernel_that_does_nothing_is_found_where_zero_is_the_right_answer",),
     "SIG-17": (
         f"{_STARTERS}unsigned_32_bits_are_made_and_compared_through_64",
@@ -165,7 +165,7 @@ REPORTS: dict[str, tuple[str, ...] | str] = {
     "PYT-01": (f"{_COLLECTION}one_stem_in_two_folders", f"{_GPU_RUNS}files_of_one_name_have_their_own_module_and_reference"),
     "PYT-03": (f"{_COLLECTION}ids_are_the_same_in_every_worker",),
     "PYT-05": ("tests/plugin/test_benchmark.py::test_under_xdist_each_kernel_is_timed_once_and_it_is_said",),
-    "PYT-07": "A gate that was asked for and measured nothing is part of the gate (issue 6): there is no --kopt-gate before it.",
+    "PYT-07": "A gate that was asked for and measured nothing is part of the gate, which is not there yet.",
     "PYT-09": (f"{_RECORDS}the_same_with_and_without_xdist_and_with_benchmarks_disabled",),
     "PYT-11": (
         f"{_RECORDS}junit_holds_the_record_as_json_with_numbers_as_numbers",

@@ -60,7 +60,7 @@ class FakeEvaluator:
     def _verify(self, spec: Any, case: Any) -> Any:
         from pytest_kernelopt.core.records import Correctness
 
-        self._log("verify", spec.path.name, case.id, dict(spec.reference.settings) if spec.reference else None)
+        self._log("verify", spec.path.name, case.id, dict(spec.settings))
         known = {"case": case.id, "mode": "device" if self.gpu else "interpreter", "seeds": (0, 1, 2)}
         if spec.reference is None:
             return Correctness(**known, verdict="unverified")
@@ -117,7 +117,7 @@ class FakeEvaluator:
     def expected(self, spec: Any, case: Any) -> dict[str, Any]:
         return {"y": [1.0, 2.0]}
 
-    def time_callable(self, fn: Any) -> Any:
+    def time_callable(self, fn: Any, own: Any = None) -> Any:
         fn()
         return self._timing("callable", 1.0, verified=False)
 

@@ -44,7 +44,7 @@ def refusal(folder: Path, source: str | bytes) -> str:
 
 # Each row: the parameter as written after `const float* A, `, and what it is.
 PARAMETERS = {
-    # ancestor rows 1 and 2: the star at the name, __restrict__ and its spellings
+    # the star at the name, __restrict__ and its spellings
     "float *B": "B: float32*",
     "const float *B": "B: const float32*",
     "float* __restrict__ B": "B: float32*",

@@ -105,8 +105,9 @@ class KernelFile(pytest.Module):
         from running: it is left to a file that was named and holds no kernel at all.
         """
         from .core.spec import has_entry
+        from .core.spec.reference_source import find
 
-        if has_entry(self.path):
+        if has_entry(self.path) or find(self.path) is not None:  # who wrote a reference for it means it as a kernel
             self.problem = problem
             yield from self._items("build", checks.not_a_kernel)
         elif self.session.isinitpath(self.path):

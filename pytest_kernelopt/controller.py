@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,9 @@ class Controller:
             return []
         from .report import terminal
 
-        lines = terminal.table(self.gathered.rows()) + [f"note: {note}" for note in self.gathered.notes()]
+        lines = terminal.table(self.gathered.rows(), max(100, min(160, shutil.get_terminal_size().columns))) + [
+            f"note: {note}" for note in self.gathered.notes()
+        ]
         if self.config.getoption("dist", "no") != "no" and self.gathered.timed_something:
             lines.append("note: under xdist, kernels that share a GPU were timed in turn; pytest-benchmark's own table is off")
         return lines

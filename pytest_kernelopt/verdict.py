@@ -95,7 +95,7 @@ class Check:
         try:
             self.judge(case)
         except WrongResult as error:
-            raise KernelError(f"{self.spec.path.name} gives wrong results at {case.id}, so it has no time\n{error}") from None
+            raise KernelError(f"{self.spec.path.name} fails its check at {case.id}, so it has no time\n{error}") from None
         timing = self._state.evaluator.time(self.spec, case)
         self._details["timing"] = plain(timing)
         self._record["timing"] = {name: value for name, value in self._details["timing"].items() if name != "samples_ms"}

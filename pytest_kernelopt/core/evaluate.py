@@ -175,14 +175,18 @@ class Evaluator:
         child = self.stage.aot_child()
         try:
             order: dict[str, Any] = {"path": path, "entry": entry, "arch": arch, "problem": problem.to_json(), "scratch": scratch}
-            result = child.call(compile_launches, timeout=_BUILD_SECONDS, **order)
+            result = child.call(compile_launches, timeout=self.settings.timeout or _BUILD_SECONDS, **order)
         except ChildFailure as failure:
             log = failure.trace or failure.output
-            raise BuildError(f"{spec.path.name}: the process that compiled its launches: {failure.sentence()}", log) from None
+            more = "; compiling may need more: --kopt-timeout" if failure.kind == "hung" else ""
+            text = f"{spec.path.name}: the process that compiled its launches: {failure.sentence()}{more}"
+            raise BuildError(text, log) from None
         finally:
             child.close()
         if not isinstance(result, dict) or not {"compiler", "kernels", "deferred", "notes", "error"} <= result.keys():
             raise BuildError(f"{spec.path.name}: the process that compiled its launches gave no result")
+        if not (result["kernels"] or result["deferred"] or result["error"]):
+            result["notes"] = [*result["notes"], "it launches no Triton kernel of its own"]
         return result
 
     def _library(self, spec: KernelSpec) -> Path | None:
@@ -213,10 +217,12 @@ class Evaluator:
         judging = self._judging(spec)
         mode: Literal["device", "interpreter"] = "device" if self.gpu else "interpreter"
         known: dict[str, Any] = {"case": case.id, "mode": mode, "seeds": judging.seeds}
-        if self.gpu is None and spec.backend != "triton":
-            return Correctness(**known, verdict="unavailable", message=f"it can only be compiled here: {device.why_none()}")
-        if spec.reference is None and spec.backend == "triton" and not spec.has_setup:
+        if spec.reference is None and (self.gpu is None or spec.backend == "triton") and not spec.has_setup:
             return Correctness(**known, verdict="unverified", message=_no_reference(spec))
+        if self.gpu is None and spec.backend != "triton":
+            with self._turn(spec):  # a mistake in the reference needs no GPU to be seen
+                self.stage.bind(spec, case, ptr_size=self.settings.ptr_size, setup=None)
+            return Correctness(**known, verdict="unavailable", message=f"it can only be compiled here: {device.why_none()}")
         library = self._library(spec)
         with self._turn(spec):
             trial = self._trial(spec, case, library, judging)

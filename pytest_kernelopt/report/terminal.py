@@ -1,4 +1,4 @@
-"""The table below a run, as plain text of at most 100 columns."""
+"""The table below a run, as plain text."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-WIDTH = 100
 HEADINGS = ("kernel", "case", "build", "spills", "correct", "median_ms", "GB/s", "speed-up")
 _NO_TIME = HEADINGS.index("median_ms") - 2  # its place among the cells after kernel and case
 _FIGURES = {"spills", "median_ms", "GB/s", "speed-up"}  # to the right of their columns
 
 
-def table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line for each kernel and timed case, aligned, and one for its cases that are only verified, where they agree.
-
-    Names are shortened where a line would not fit.
+def table(rows: Iterable[Mapping[str, Any]], width: int = 100) -> list[str]:
+    """At most ``width`` columns: one line for each kernel and timed case, and one for its cases that are only verified,
+    where they agree. Names are shortened where a line would not fit.
     """
     cells = _folded([_cells(row) for row in rows])
     if not cells:
         return []
     lines: list[Sequence[str]] = [HEADINGS, *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    _narrow(widths, WIDTH - 2 * (len(widths) - 1))
+    _narrow(widths, width - 2 * (len(widths) - 1))
     return [_aligned(line, widths) for line in lines]
 
 
@@ -69,7 +67,8 @@ def _spills(row: Mapping[str, Any]) -> str:
 def _correct(row: Mapping[str, Any]) -> str:
     found = row.get("correctness")
     if not found:
-        return {"failed": "-", "error": "ERROR", "skipped": "skipped"}.get(row["outcomes"].get("correctness", ""), "-")
+        failed = "-" if _build(row) == "FAILED" else "ERROR"  # no verdict: the reference or the case is at fault
+        return {"failed": failed, "error": "ERROR", "skipped": "skipped"}.get(row["outcomes"].get("correctness", ""), "-")
     if found["verdict"] == "passed":
         return "yes" if found["mode"] == "device" else "interpreted"
     return {"failed": "NO", "error": "NO", "unavailable": "skipped"}.get(found["verdict"], str(found["verdict"]))

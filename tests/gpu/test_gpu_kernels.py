@@ -51,8 +51,8 @@ def test_a_right_kernel_passes_at_every_size(workshop: Workshop, n: int) -> None
 @pytest.mark.parametrize(
     ("source", "kind", "text"),
     [
-        (WRONG_TAIL, "wrong values", f"{HOLDS}: 1 of {N} elements are wrong"),
-        (ZEROS, "wrong values", "elements are wrong"),  # COR-01: zeros are no answer
+        (WRONG_TAIL, "wrong values", f"{HOLDS}: 1 of {N} elements wrong"),
+        (ZEROS, "wrong values", "elements wrong"),  # COR-01: zeros are no answer
         (NAN, "wrong values", "NaN"),  # COR-07
         (NEVER, "never written", f"output 'y' was never written ({N} of {N} elements)"),
         (PARTLY, "partly written", f"{N % 256} of {N} elements of output 'y' were never written"),  # COR-05

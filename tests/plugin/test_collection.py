@@ -283,3 +283,11 @@ def test_cases_that_a_conftest_computes_wrongly_are_one_sentence(project: Projec
 def test_a_kernel_without_a_reference_has_one_case(project: Project) -> None:
     project.write("lonely.cu", CUDA)
     assert project.ids() == of("lonely.cu", ["build", "correctness[default]", "benchmark[default]"])
+
+
+def test_a_file_with_a_reference_and_no_entry_is_a_failing_build(project: Project) -> None:
+    project.write("softmax.cu", 'extern "C" void Solve(const float* x, float* y, int n) {\n}\n')
+    project.write("softmax_ref.py", REFERENCE)
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["softmax.cu*solve*"])

@@ -114,7 +114,7 @@ def test_a_wrong_kernel_fails_the_test_that_times_it(project: Project) -> None:
     write_tests(project, MARKED)
     result = project.run("test_mine.py", "-k", "test_time")
     result.assert_outcomes(failed=1, deselected=4)
-    result.stdout.fnmatch_lines(["softmax.cu gives wrong results at rows64-cols32, so it has no time"])
+    result.stdout.fnmatch_lines(["softmax.cu fails its check at rows64-cols32, so it has no time"])
 
 
 def test_a_rerun_of_a_users_test_asks_the_evaluator_again(project: Project) -> None:

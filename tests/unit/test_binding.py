@@ -67,7 +67,7 @@ def test_a_parameter_without_a_pointer_binds_to_nothing(files):
 
 
 def test_a_scalar_that_is_no_dim_lists_both_sides(files):
-    cure = r"add it to a case in op_ref\.py or pass --kopt-dims n="
+    cure = r"add it to a case in op_ref\.py or pass --kopt-dims \"rows=2,cols=3,n="
     message = rf"op\.cu:2: dim 'n' has no value \(the dims are rows, cols\): {cure}.*solve\(x, y, n\)"
     with pytest.raises(KernelError, match=message):
         files.cuda("const float* x, float* y, int n", SOFTMAX, rows=2, cols=3)
@@ -79,7 +79,7 @@ def test_a_kernel_without_inputs(files):
 
 
 def test_a_missing_dim_of_a_shape_says_where_it_belongs(files):
-    cure = r"add it to a case in op_ref\.py or pass --kopt-dims rows="
+    cure = r"add it to a case in op_ref\.py or pass --kopt-dims \"cols=3,rows="
     with pytest.raises(KernelError, match=rf"op_ref\.py:4: 'x': dim 'rows' has no value .*{cure}"):
         files.cuda("const float* x, float* y, int cols", SOFTMAX, cols=3)
 
@@ -245,5 +245,5 @@ def test_without_a_reference_sizes_are_guessed_and_nothing_is_verified(files):
     assert not problem.verified
     assert problem.guessed_sizes
     assert "op_ref.py" in problem.warnings[0]
-    with pytest.raises(KernelError, match=r"dim 's' has no value .*pass --kopt-dims s="):
+    with pytest.raises(KernelError, match=r"dim 's' has no value .*pass --kopt-dims \"N=100,s="):
         files.cuda("const float* A, float* B, int N, float s", None, N=100)

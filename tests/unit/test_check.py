@@ -40,7 +40,7 @@ def test_wrong_values_are_shown_in_a_few_lines(asked: Kernels) -> None:
     assert (record.verdict, record.kind, record.failing_seed) == ("failed", "wrong values", 0)
     lines = (record.message or "").splitlines()
     assert lines[0] == "wrong_tail_triton.py differs from wrong_tail_ref.py at default, seed 0"
-    assert lines[1] == "  output 'y' (float32 [300]): 44 of 300 elements are wrong"
+    assert lines[1] == "  output 'y' (float32 [300]): 44 of 300 elements wrong"
     assert lines[2].startswith("  worst absolute error 1, relative ")
     assert lines[3].startswith("  first wrong: [256]: got ")
     assert ", want " in lines[3]
@@ -61,7 +61,7 @@ def test_wrong_values_are_shown_in_a_few_lines(asked: Kernels) -> None:
         ("reads_past_the_end", "wrong values", "44 elements are NaN where the reference is not"),
         ("raises", "raised", "raises_triton.py:2: IndexError: list index out of range"),
         ("raises_inside", "raised", "raises_inside_triton.py:8: AttributeError: 'tensor' object has no attribute 'nonsense'"),
-        ("patches", "wrong values", "300 of 300 elements are wrong"),
+        ("patches", "wrong values", "300 of 300 elements wrong"),
         ("does_not_import", "does not load", "does_not_import_triton.py:1: ModuleNotFoundError"),
     ],
 )
@@ -134,7 +134,7 @@ def test_several_outputs_in_place_one_of_them_wrong(asked: Kernels, tmp_path: Pa
     record = asked.ask(asked.write(tmp_path, kernel, TWO))
     assert record.verdict == "failed"
     assert [(output.name, output.shape, output.wrong) for output in record.outputs] == [("y", (30,), 0), ("total", (), 1)]
-    assert "output 'total' (float32 []): 1 of 1 elements are wrong" in (record.message or "")
+    assert "output 'total' (float32 []): 1 of 1 elements wrong" in (record.message or "")
     assert "output 'y'" not in (record.message or "")
 
 

@@ -552,3 +552,20 @@ def test_a_public_starter_is_parsed(tmp_path: Path, report: str) -> None:
     spec = spec_of(tmp_path, f'#include <cuda_runtime.h>\n\n// device pointers\nextern "C" void solve({written}) {{\n}}\n')
     assert shown(spec)[index] == right
     assert len(spec.parameters) == written.count(",") + 1
+
+
+def test_a_missing_semicolon_leaves_the_entry_readable_and_the_error_to_the_compiler(tmp_path: Path) -> None:
+    path = tmp_path / "broken.cu"
+    path.write_text('int helper(int);\nextern "C" void solve(const float* x, float* y, int n) { k<<<1, 256>>>(x, y, n) }\n')
+    assert has_entry(path)
+    read = load(path)
+    assert [(p.name, p.kind, p.const) for p in read.parameters] == [
+        ("x", "tensor", True), ("y", "tensor", False), ("n", "scalar", False),
+    ]  # fmt: skip
+    assert read.line == 2
+
+
+def test_a_call_of_a_function_called_solve_is_no_entry(tmp_path: Path) -> None:
+    path = tmp_path / "main.cu"
+    path.write_text("void solve(int);\nint main() { if (solve(1)) { return 1 } }\n")
+    assert not has_entry(path)

@@ -85,7 +85,8 @@ class Scope:
     def missing(self, name: str, where: str) -> KernelError:
         have = f"the dims are {', '.join(self.values)}" if self.values else "there are no dims"
         cure = f"add it to a case in {self.home} or pass" if self.home else "pass"
-        return KernelError(f"{where}: dim '{name}' has no value ({have}): {cure} --kopt-dims {name}=...")
+        dims = ",".join([*(f"{known}={value}" for known, value in self.values.items()), f"{name}=..."])
+        return KernelError(f"{where}: dim '{name}' has no value ({have}): {cure} --kopt-dims \"{dims}\"")
 
 
 def find(name: str, names: Iterable[str]) -> str | None:

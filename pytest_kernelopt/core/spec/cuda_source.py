@@ -15,6 +15,8 @@ from .model import Backend, Directives, Parameter
 from .place import place
 
 _MAX_CHOICES = 4
+_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+_HEAD = re.compile(r'(?:extern\s*"C"\s+)?(?:void|int|cudaError_t)\s+solve\s*\([^;{}]*\)\s*(?:noexcept\s*)?\{')
 _MACRO_DEFINES = re.compile(r"\b(?:void|int|cudaError_t)\s+solve\s*\(")
 _NO_HOST = frozenset(("__global__", "__device__"))
 _HEAD_NOISE = frozenset(("extern", '"C"', "__host__", "__device__", "inline", "virtual", "friend", "auto"))
@@ -108,9 +110,21 @@ def _units(data: bytes, given: tuple[tuple[str, str], ...]) -> tuple[_Unit, ...]
     while len(units) < choices:
         view = preprocess.view(source, len(units), dict(given))
         functions, aliases = cuda_syntax.find(view.code)
+        if not any(function.defined for function in functions):
+            functions = [*functions, *_by_head(view.code)]
         units.append(_Unit(tuple(functions), aliases, view))
         choices = min(max(choices, view.widest), _MAX_CHOICES)
     return tuple(units)
+
+
+def _by_head(code: str) -> list[Function]:
+    """The entry of a file whose text does not parse where it stands (a ``;`` is missing in it): its head alone is read, and
+    what is wrong with the rest is the compiler's to say."""
+    head = _HEAD.search(_STRING.sub(lambda text: text.group() if text.group() == '"C"' else " " * len(text.group()), code))
+    if head is None:
+        return []
+    before = "".join("\n" if character == "\n" else " " for character in code[: head.start()])
+    return list(cuda_syntax.find(f"{before}{head.group()}}}")[0])
 
 
 def _directives(source: preprocess.Source, path: Path) -> Directives:

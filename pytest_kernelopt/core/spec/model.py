@@ -26,6 +26,10 @@ class Case:
     def values(self) -> dict[str, Scalar]:
         return dict(self.dims)
 
+    def __getitem__(self, name: str) -> Scalar:
+        """``case["rows"]``. KeyError for a dim that it has not."""
+        return self.values[name]
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -62,6 +62,8 @@ def hint(kind: str, problem: Problem) -> str:
     """What a user may have meant whose kernel fails in this way; empty where nothing suggests itself."""
     if kind == "out of bounds write" and problem.guessed_sizes:
         return "the sizes of its tensors were guessed: annotate them in the reference"
+    if kind == "changed its input":
+        return "a tensor that it reads and writes is named in inout = [...] of the reference"
     if kind == "partly written":
         return "an output that keeps some of its old values is named in inout = [...] of the reference"
     return ""
@@ -104,7 +106,7 @@ def text(spec: KernelSpec, record: Correctness) -> str:
         if not output.wrong:
             continue
         form = f"{output.dtype} {list(output.shape)}"
-        lines.append(f"  output '{output.name}' ({form}): {output.wrong} of {output.elements} elements are wrong")
+        lines.append(f"  output '{output.name}' ({form}): {output.wrong} of {output.elements} elements wrong")
         errors = (
             ("worst absolute error {:.3g}", output.max_abs_error),
             ("relative {:.3g}", output.max_rel_error),

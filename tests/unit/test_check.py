@@ -328,7 +328,15 @@ def test_answers_of_timed_calls_are_checked_on_inputs_changed_in_place(asked: Ke
                 check.check_timed(trial, 2, 77, timed)
 
 
-SAMPLES = {"spans": [1, 2], "events": [2.0, 3.0], "wall": [4, 4], "enqueue": [1, 1], "kernels": ["k"], "launch_error": None}
+SAMPLES = {
+    "spans": [1, 2],
+    "events": [2.0, 3.0],
+    "wall": [4, 4],
+    "enqueue": [1, 1],
+    "host": [1, 1],
+    "kernels": ["k"],
+    "launch_error": None,
+}
 CALL = {"seconds": 0.1, "status": 0, "launch_error": None, "returned": None}
 
 

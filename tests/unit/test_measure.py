@@ -59,7 +59,8 @@ class Sampler:
             "spans": spans if cupti else [],
             "events": [span + 3000 for span in spans],
             "wall": [span + 20_000 + spin_ns for span in spans],
-            "enqueue": [15_000.0] * count,
+            "enqueue": [25_000.0] * count,
+            "host": [15_000.0] * count,
             "kernels": ["softmax"],
             "launch_error": None,
         }

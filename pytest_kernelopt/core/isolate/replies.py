@@ -51,7 +51,7 @@ def call_result(reply: Any) -> CallResult:
 def samples(reply: Any, count: int) -> dict[str, Any]:
     """The reply of ``timing.sampling.sample`` for ``count`` calls. ChildFailure ("garbled") when it is none."""
     try:
-        for name in ("spans", "events", "wall", "enqueue"):
+        for name in ("spans", "events", "wall", "enqueue", "host"):
             values = [_number(value) for value in reply[name]]
             if len(values) != count and not (name == "spans" and not values):
                 raise ValueError(f"{len(values)} {name} of {count} calls")

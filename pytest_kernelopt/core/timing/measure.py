@@ -29,7 +29,7 @@ _FEWEST_ROUNDS = 6
 _SETTLING_SECONDS = 2.0
 _LONGEST_NAME = 120  # of a kernel: a CUTLASS instance has thousands of characters
 _SLOW_MS = 50.0  # a call: ten of them say no more than two about whether the clocks have settled
-_RECORDING_NS = 25_000  # the host's time for the two events round a call
+_LEAST_SPIN_NS = 25_000
 _MOST_SPIN_NS = 3_000_000
 
 
@@ -57,7 +57,7 @@ class Series:
     rounds: list[list[float]] = field(default_factory=list)
     events: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
-    enqueue_ns: float = 0.0
+    host_ns: float = 0.0
     kernels: dict[str, None] = field(default_factory=dict)
     spin_ns: int = 50_000
     cupti: bool = True
@@ -79,8 +79,10 @@ class Series:
         values = [ns / 1e6 for ns in (data["spans"] if self.cupti else data["events"])]
         witnesses.check(values, data, seconds, spin_ns=self.spin_ns, cupti=self.cupti)
         spin_ns = self.spin_ns
-        self.enqueue_ns = statistics.median([ns - spin_ns if ns > spin_ns else ns for ns in data["enqueue"]])
-        self.spin_ns = int(min(_MOST_SPIN_NS, 2 * self.enqueue_ns + _RECORDING_NS))
+        self.host_ns, enqueue_ns = (
+            statistics.median([ns - spin_ns if ns > spin_ns else ns for ns in data[name]]) for name in ("host", "enqueue")
+        )
+        self.spin_ns = int(min(_MOST_SPIN_NS, max(_LEAST_SPIN_NS, 2 * enqueue_ns)))
         self.round_size = max(1, min(_MOST_A_ROUND, int(_ROUND_SECONDS * count / seconds)))
         if keep:
             self.rounds.append(values)
@@ -165,7 +167,7 @@ def timing(
         clock="cupti" if kernel.cupti else "events",
         settled=kernel.settled,
         cap_reached=cap_reached,
-        launch_bound=kernel.enqueue_ns / 1e6 > figures.median_ms,
+        launch_bound=kernel.host_ns / 1e6 > figures.median_ms,
         events_median_ms=statistics.median(kernel.events),
         wall_median_ms=statistics.median(kernel.wall),
         kernels=tuple(shorten(name)[:_LONGEST_NAME] for name in kernel.kernels),

@@ -56,8 +56,9 @@ def sample(
 
     With ``deliver``, what the last call on each set handed back is copied to the referee's memory afterwards.
 
-    Returns ``spans`` (device time of each call; empty without ``cupti``), the witnesses ``events``, ``wall`` and
-    ``enqueue`` (until the call returned), ``kernels`` (names of what ran, most frequent first), ``launch_error``.
+    Returns ``spans`` (device time of each call; empty without ``cupti``); the witnesses ``events``, ``wall`` (until the device
+    was done) and ``enqueue`` (until the call and its events were enqueued); ``host`` (the call alone); ``kernels`` (names of
+    what ran, most frequent first); ``launch_error``.
     """
     clock: Clock = state.objects["clock"]
     results: dict[int, Any] | None = {} if deliver else None
@@ -142,7 +143,7 @@ class Clock:
 
     def _loop(self, asked: Round) -> dict[str, Any]:
         pairs = [(self.event(enable_timing=True), self.event(enable_timing=True)) for _ in range(asked.count)]
-        wall, enqueue = [], []
+        wall, enqueue, host = [], [], []
         for index, (start, end) in enumerate(pairs):
             which = (asked.first + index) % len(asked.targets)
             call, restore = asked.targets[which]
@@ -153,11 +154,13 @@ class Clock:
                 self.flush()
             self.synchronize()  # else a kernel on a stream of its own could start before the spin, and be missed
             self.spin(asked.spin_ns)
-            self.record(start)
             before = self.host_ns()
+            self.record(start)
+            called = self.host_ns()
             result = call()
-            enqueue.append(self.host_ns() - before)
+            host.append(self.host_ns() - called)
             self.record(end)
+            enqueue.append(self.host_ns() - before)
             self.synchronize()
             wall.append(self.host_ns() - before)
             if asked.results is not None:
@@ -165,7 +168,7 @@ class Clock:
             del result  # so that the next call finds the allocator as this one did
         self.begin()
         self.synchronize()
-        return {"events": [self.elapsed(a, b) * 1e6 for a, b in pairs], "wall": wall, "enqueue": enqueue}
+        return {"events": [self.elapsed(a, b) * 1e6 for a, b in pairs], "wall": wall, "enqueue": enqueue, "host": host}
 
     def _spans(self, results: Any, count: int) -> dict[str, Any]:
         """Cut the device's timeline at the markers: each call owns what started between its spin and the next marker."""

@@ -136,13 +136,14 @@ class Evaluator:
         self._answers = {key: value for key, value in self._answers.items() if key[0] != path}
 
     def _once(self, spec: KernelSpec, question: str, answer: Callable[[], Any]) -> Any:
-        """The kept answer, or a new one; a refusal is an answer too."""
+        """The kept answer, or a new one. A verdict against the kernel is an answer; what the machine could not do just now,
+        for want of memory say, it may do the next time."""
         settings = json.dumps(dict(spec.settings), sort_keys=True, default=str)
         key = (spec.path, version.of_answer(spec), f"{question} {settings}")
         if key not in self._answers:
             try:
                 self._answers[key] = answer()
-            except (KernelError, Unavailable) as error:
+            except KernelError as error:
                 self._answers[key] = error
         kept = self._answers[key]
         if isinstance(kept, Exception):
@@ -315,10 +316,11 @@ class Evaluator:
         self.require_gpu()
         assert self.gpu is not None
         plan = self._plan(own or {})
-        with self.stage.turn(), device.Monitor(self.gpu.uuid) as monitor:
+        monitor = device.Monitor(self.gpu.uuid)
+        with self.stage.turn():
             sampler, cupti = sampling.sampler_of(function, cold=plan.cache == "cold")
             series = measure.Series(sampler, cupti=cupti)
-            cap_reached, _ = measure.run(series, None, plan)
+            cap_reached, _ = measure.run(series, None, plan, watched=monitor)
         return measure.timing(
             "callable", series, None, plan, cap_reached=cap_reached, conditions=monitor.conditions, verified=False
         )

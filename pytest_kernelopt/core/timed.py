@@ -40,8 +40,8 @@ def time_trial(trial: Trial, plan: measure.Plan, gpu: Gpu, ceilings: Ceilings, s
         changed = trial.judge.ask(referee.use_reference)
         trial.judge.ask(sampling.use_calls, restore=changed)
         reference = measure.Series(functools.partial(trial.judge.ask, sampling.sample, cold=cold), cupti=cupti)
-    with device.Monitor(gpu.uuid) as monitor:
-        cap_reached, _ = measure.run(kernel, reference, plan)
+    monitor = device.Monitor(gpu.uuid)
+    cap_reached, _ = measure.run(kernel, reference, plan, watched=monitor)
     if verified:
         check.check_timed(trial, sets, seed + 2 * _SEED, functools.partial(_call_each, trial, kernel, sets))
     about: dict[str, Any] = {"conditions": monitor.conditions, "verified": verified, "seed": seed + _SEED}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,7 @@ _SETTLING_SECONDS = 2.0
 _LONGEST_NAME = 120  # of a kernel: a CUTLASS instance has thousands of characters
 _SLOW_MS = 50.0  # a call: ten of them say no more than two about whether the clocks have settled
 _LEAST_SPIN_NS = 25_000
+_CALIBRATING = 5  # calls from which the spin is learnt
 _MOST_SPIN_NS = 3_000_000
 
 
@@ -59,54 +61,67 @@ class Series:
     wall: list[float] = field(default_factory=list)
     host_ns: float = 0.0
     kernels: dict[str, None] = field(default_factory=dict)
-    spin_ns: int = 50_000
+    spin_ns: int = 0
     cupti: bool = True
     round_size: int = 1
     settled: bool = False
+    _last: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def samples(self) -> list[float]:
         return [value for values in self.rounds for value in values]
 
     def take(self, count: int, *, keep: bool = True) -> list[float]:
-        """Sample once, check the clock, and set the next spin to twice what the host needed to enqueue a call.
-
-        A call that waits for the device inside waits for the spin too, which is not its own time.
-        """
+        """Sample once and check the clock."""
         start = time.monotonic()
         data = self.sampler(count=count, spin_ns=self.spin_ns, first=_RANDOM.randrange(1 << 16), cupti=self.cupti)
         seconds = max(time.monotonic() - start, 1e-9)
         values = [ns / 1e6 for ns in (data["spans"] if self.cupti else data["events"])]
         witnesses.check(values, data, seconds, spin_ns=self.spin_ns, cupti=self.cupti)
-        spin_ns = self.spin_ns
-        self.host_ns, enqueue_ns = (
-            statistics.median([ns - spin_ns if ns > spin_ns else ns for ns in data[name]]) for name in ("host", "enqueue")
-        )
-        self.spin_ns = int(min(_MOST_SPIN_NS, max(_LEAST_SPIN_NS, 2 * enqueue_ns)))
         self.round_size = max(1, min(_MOST_A_ROUND, int(_ROUND_SECONDS * count / seconds)))
+        self._last = data
         if keep:
             self.rounds.append(values)
             self.events += [ns / 1e6 for ns in data["events"]]
-            self.wall += [max(0, ns - spin_ns) / 1e6 for ns in data["wall"]]
+            self.wall += [max(0, ns - self.spin_ns) / 1e6 for ns in data["wall"]]
             self.kernels.update(dict.fromkeys(data["kernels"]))
         return values
 
     def warm_up(self, least_ms: float) -> None:
         """Call until the times of two windows agree and ``least_ms`` have passed, two seconds at most."""
         start = time.monotonic()
+        self.spin_ns = 0
         values = self.take(1, keep=False)
         while True:
             passed = time.monotonic() - start
             self.settled = statistics.settled(values, window=10 if values[-1] < _SLOW_MS else 2)
             if (self.settled and passed * 1e3 >= least_ms) or passed > max(_SETTLING_SECONDS, least_ms / 1e3):
                 return
-            values += self.take(self.round_size, keep=False)
+            values += self.take(min(self.round_size, _CALIBRATING) if self.spin_ns == 0 else self.round_size, keep=False)
+            if self.spin_ns == 0:
+                self._calibrate()
+
+    def _calibrate(self) -> None:
+        """Set the spin to twice what the host needs to enqueue a call, learnt without one: a call that waits for the device
+        inside would wait for the spin too."""
+        self.host_ns = statistics.median(self._last["host"])
+        self.spin_ns = int(min(_MOST_SPIN_NS, max(_LEAST_SPIN_NS, 2 * statistics.median(self._last["enqueue"]))))
 
 
-def run(kernel: Series, reference: Series | None, plan: Plan) -> tuple[bool, float]:
-    """Fill both series: ABBA turns until the kernel's median is known, or time is up. (cap reached, seconds)."""
+def run(
+    kernel: Series, reference: Series | None, plan: Plan, *, watched: AbstractContextManager[Any] | None = None
+) -> tuple[bool, float]:
+    """Fill both series: ABBA turns until the kernel's median is known, or time is up. (cap reached, seconds).
+
+    ``watched`` is entered after the warm-up, so that what it sees belongs to the samples.
+    """
     for series in filter(None, (kernel, reference)):
         series.warm_up(plan.warmup_ms)
+    with watched or nullcontext():
+        return _turns(kernel, reference, plan)
+
+
+def _turns(kernel: Series, reference: Series | None, plan: Plan) -> tuple[bool, float]:
     start = time.monotonic()
     turn = 0
     while True:

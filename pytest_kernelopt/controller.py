@@ -84,19 +84,19 @@ class Controller:
         if session.testsfailed and not self.config.option.continue_on_collection_errors:
             return None  # pytest reports what could not be collected, and stops
         files = dict.fromkeys(item.kernel_file for item in session.items if isinstance(item, KernelItem))
-        self._run_preflight([file.selection.spec for file in files if file.selection])
+        self._problems = [file.problem for file in files if file.problem]
+        self._run_preflight([file.selection.spec for file in files if file.selection], self._problems)
         if not options.preflight_only:
             return None
-        self._problems = [file.problem for file in files if file.problem]
         self._closing += self._problems
         return True
 
-    def _run_preflight(self, specs: Sequence[KernelSpec]) -> None:
+    def _run_preflight(self, specs: Sequence[KernelSpec], refused: Sequence[str] = ()) -> None:
         from .core import preflight
 
         options, folder = self.state.options, Path(self.config.invocation_params.dir)
         try:
-            found = preflight.run(specs, toolchain=self._toolchain(), gpu=options.gpu, arch=options.arch)
+            found = preflight.run(specs, refused=refused, toolchain=self._toolchain(), gpu=options.gpu, arch=options.arch)
         except KernelError as error:
             raise pytest.UsageError(str(error)) from None
         self._preflight = found

@@ -229,6 +229,12 @@ def test_kernels_without_a_reference_are_named(context: Context) -> None:
     assert machine.references(context).status == "ok"
 
 
+def test_a_file_that_is_no_kernel_by_mistake_is_missing_with_its_sentence(context: Context) -> None:
+    found = machine.references(replace(context, refused=["c_ref.py:3: `cases` is no literal"]))
+    assert (found.status, found.required) == ("missing", True)
+    assert found.detail == "1 of 2 files can't be taken as kernels: c_ref.py:3: `cases` is no literal"
+
+
 def test_the_files_hold_the_whole_report(tmp_path: Path) -> None:
     report = Preflight(
         created="2030-01-01T00:00:00+00:00",

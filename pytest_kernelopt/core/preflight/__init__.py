@@ -30,13 +30,15 @@ __all__ = ["header", "render", "run", "write"]
 def run(
     specs: Sequence[KernelSpec],
     *,
+    refused: Sequence[str] = (),
     toolchain: Toolchain | None = None,
     gpu: int | None = None,
     arch: str | None = None,
     cache: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Preflight:
-    """Check everything. ``gpu`` and ``arch`` are those of the options, ``cache`` the cache folder.
+    """Check everything. ``gpu`` and ``arch`` are those of the options, ``cache`` the cache folder, ``refused`` the sentences
+    on files that can't be taken as kernels.
 
     What one of ``specs`` can't do without is ``required``: a GPU and torch always, nvcc and a host compiler for ``.cu``,
     CUTLASS and Triton for theirs. With no specs, what all three backends need. KernelError for a GPU that isn't there.
@@ -53,6 +55,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="kopt-preflight-") as folder:
         context = Context(
             specs=specs,
+            refused=refused,
             backends=frozenset(spec.backend for spec in specs) or frozenset(("cuda", "cutlass", "triton")),
             toolchain=toolchain,
             target=_target(arch, found),

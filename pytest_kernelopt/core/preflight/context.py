@@ -38,6 +38,7 @@ class Context:
     environ: Mapping[str, str]
     cache: Path
     folder: Path
+    refused: Sequence[str] = ()
 
     @property
     def program(self) -> Path | None:

@@ -184,6 +184,9 @@ def cache_folder(context: Context) -> Check:
 def references(context: Context) -> Check:
     """A kernel without a reference is built and timed, and its correctness skipped."""
     name = "references"
+    if context.refused:
+        total = f"{len(context.refused)} of {len(context.refused) + len(context.specs)} files can't be taken as kernels"
+        return result(name, "missing", f"{total}: {context.refused[0]}", "mend what the sentence says", required=True)
     if not context.specs:
         return result(name, "warning", "no kernel was collected", "name a folder or file: pytest kernels/ --kopt-preflight-only")
     without = [spec for spec in context.specs if spec.reference is None]

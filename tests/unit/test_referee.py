@@ -10,6 +10,8 @@ import pytest
 from evaluating import TWICE, Kernels, kernels
 
 from pytest_kernelopt.core.errors import KernelError, Unavailable
+from pytest_kernelopt.core.reference.problem import Problem, TensorSpec
+from pytest_kernelopt.core.verify import referee
 
 RIGHT = "def run_kernel(x, y):\n    y.copy_(2 * x)\n"
 SIGNATURE = 'def reference(x: Float[Tensor, "30"]) -> Float[Tensor, "30"]:\n    '
@@ -140,3 +142,11 @@ def test_what_make_inputs_gives_is_what_the_kernel_gets(asked: Kernels, tmp_path
     """
     kernel = "def run_kernel(order, y):\n    assert order.tolist() == list(range(63, -1, -1))\n    y.copy_(order + 1)\n"
     assert asked.ask(asked.write(tmp_path, kernel, reference)).verdict == "passed"
+
+
+def test_a_case_that_memory_cannot_hold_is_unavailable_before_anything_is_taken() -> None:
+    """Linux grants more than there is, and then kills some process on the machine, not always the one that asked."""
+    huge = Problem(tensors=(TensorSpec("x", "float32", (1 << 20, 1 << 20), "input"),), arguments=())
+    with pytest.raises(Unavailable, match=r"takes about 24576\.0 GiB of memory, and .* GiB are available"):
+        referee._require_memory(huge, 1)
+    referee._require_memory(Problem(tensors=(TensorSpec("x", "float32", (8,), "input"),), arguments=()), 3)

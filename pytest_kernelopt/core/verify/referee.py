@@ -7,11 +7,15 @@ is ever loaded in this process, and expected values never lie in a block that a 
 from __future__ import annotations
 
 import base64
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..dtypes import DTYPES
+from ..errors import Unavailable
 from ..isolate import memory
 from ..isolate.child import ChildState
 from ..reference.binding import bind
@@ -82,6 +86,8 @@ def bind_case(
 def allocate(state: ChildState, *, sets: int) -> list[list[dict[str, Any]]]:
     """Memory for ``sets`` whole groups of arguments; the layouts with which a candidate maps them."""
     subject: _Subject = state.objects["subject"]
+    if state.device == "cpu":
+        _require_memory(subject.problem, sets)
     for _ in range(sets):
         buffers = _Buffers({}, {}, {})
         subject.sets.append(buffers)
@@ -94,6 +100,26 @@ def allocate(state: ChildState, *, sets: int) -> list[list[dict[str, Any]]]:
         [layout | {"block": buffers.blocks[name].describe(state.outgoing)} for name, layout in buffers.layouts.items()]
         for buffers in subject.sets
     ]
+
+
+def _require_memory(problem: Problem, sets: int) -> None:
+    """Unavailable for a case that the host's memory can't hold: Linux would grant it, and then kill some process.
+
+    A tensor is there twice (shared, and as it was), and twice in float64 while it is compared.
+    """
+    need = sets * sum(2 * math.prod(t.shape) * (DTYPES[t.dtype].itemsize + 8) for t in problem.tensors)
+    free = _available_memory()
+    if free is not None and need > free:
+        raise Unavailable(f"this case takes about {need / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are available")
+
+
+def _available_memory() -> int | None:
+    """Bytes that can be taken without swapping; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def _layout(tensor: TensorSpec) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from evaluating import TWICE, Kernels, kernels
 
 from pytest_kernelopt.core.errors import KernelError, Unavailable
 from pytest_kernelopt.core.reference.problem import Problem, TensorSpec
-from pytest_kernelopt.core.verify import referee
+from pytest_kernelopt.core.verify.referee import _require_memory
 
 RIGHT = "def run_kernel(x, y):\n    y.copy_(2 * x)\n"
 SIGNATURE = 'def reference(x: Float[Tensor, "30"]) -> Float[Tensor, "30"]:\n    '
@@ -148,5 +148,5 @@ def test_a_case_that_memory_cannot_hold_is_unavailable_before_anything_is_taken(
     """Linux grants more than there is, and then kills some process on the machine, not always the one that asked."""
     huge = Problem(tensors=(TensorSpec("x", "float32", (1 << 20, 1 << 20), "input"),), arguments=())
     with pytest.raises(Unavailable, match=r"takes about 24576\.0 GiB of memory, and .* GiB are available"):
-        referee._require_memory(huge, 1)
-    referee._require_memory(Problem(tensors=(TensorSpec("x", "float32", (8,), "input"),), arguments=()), 3)
+        _require_memory(huge, 1)
+    _require_memory(Problem(tensors=(TensorSpec("x", "float32", (8,), "input"),), arguments=()), 3)

@@ -15,6 +15,7 @@ import pytest
 
 from .core.errors import BuildError, KernelError, Unavailable
 from .options import as_typed
+from .text import clean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +148,7 @@ def short_of_a_verdict() -> Generator[None]:
 
 def start_record(item: pytest.Item, about: Mapping[str, Any]) -> None:
     """Give the item a record that holds no more than what it is about; anew when it is run again."""
-    record = dict(about)
+    record = clean(dict(about))
     item.stash[RECORD] = record
     item.stash[DETAILS] = {}
     item.user_properties[:] = [entry for entry in item.user_properties if entry[0] != "kopt"]
@@ -156,7 +157,13 @@ def start_record(item: pytest.Item, about: Mapping[str, Any]) -> None:
 
 def plain(record: Any) -> dict[str, Any]:
     """A record as JSON types only: tuples become lists, and NaN and inf, which JSON has not, become None."""
-    return dict(json.loads(record.model_dump_json()))
+    return dict(
+        json.loads(json.dumps(clean(record.model_dump(mode="python")), default=str, allow_nan=True), parse_constant=_none)
+    )
+
+
+def _none(_: str) -> None:
+    """What NaN and the infinities become."""
 
 
 def resources(build: Build) -> dict[str, int | None]:

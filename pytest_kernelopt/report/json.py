@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..text import clean
 from .gather import Gathered
 
 if TYPE_CHECKING:
@@ -36,6 +37,6 @@ def results(gathered: Gathered, environment: Environment, exit_status: int) -> R
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         environment=environment,
         exit_status=exit_status,
-        evaluations=tuple(Evaluation.model_validate_json(json.dumps(one)) for one in gathered.evaluations()),
-        items={nodeid: dict(gathered.items[nodeid]) for nodeid in sorted(gathered.items)},
+        evaluations=tuple(Evaluation.model_validate_json(json.dumps(clean(one))) for one in gathered.evaluations()),
+        items={clean(nodeid): clean(dict(gathered.items[nodeid])) for nodeid in sorted(gathered.items)},
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import subprocess
+import sys
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from fake_evaluator import samples_of
-from project import FIRST, SECOND, Project
+from project import FIRST, QUIET, SECOND, Project
 
 from pytest_kernelopt.core.records import Results
 
@@ -200,3 +203,15 @@ def test_two_lines_say_what_the_kernels_run_on_where_there_are_kernels(project: 
         assert re.search(r"torch \d", lines[1])
     assert "kernelopt:" not in project.run("-q").stdout.str()
     assert "kernelopt:" not in project.run("--collect-only").stdout.str()
+
+
+def test_a_folder_whose_name_is_no_unicode_is_in_the_results(project: Project) -> None:
+    """Without xdist, whose own messages can't hold such a node id."""
+    folder = os.fsdecode(b"caf\xe9")
+    project.cuda(f"{folder}/softmax.cu")
+    command = [sys.executable, "-m", "pytest", *QUIET, "-p", "no:cacheprovider", "--kopt-json=r.json"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, check=False)  # pytester can't read such output
+    assert done.returncode == 0, done.stdout + done.stderr
+    items = project.json("r.json")["items"]
+    assert all(name.startswith((r"caf\udce9/softmax.cu::", r"caf\xe9/softmax.cu::")) for name in items), list(items)
+    assert len(items) == 4

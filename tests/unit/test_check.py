@@ -276,15 +276,30 @@ def test_more_tensors_than_a_handful(asked: Kernels, tmp_path: Path) -> None:
     assert record.verdict == "passed", record.message
 
 
-def test_a_kernel_error_of_the_kernels_own_setup_is_told(asked: Kernels, tmp_path: Path) -> None:
+def test_a_mistake_in_the_kernels_own_setup_is_told_as_the_kernels(asked: Kernels, tmp_path: Path) -> None:
     for setup, words in (
         ("return [1, 2]", 'setup() must return {"inputs"'),
         ("return {'inputs': {'x': object()}, 'outputs': ['y']}", "setup() gives 'x' as a object"),
     ):
         spec = asked.write(tmp_path, f"def setup():\n    {setup}\ndef run_kernel(x, y):\n    pass\n", None)
-        with pytest.raises(KernelError) as caught:
-            asked.ask(spec)
-        assert words in str(caught.value)
+        record = asked.ask(spec)
+        assert record.verdict == "failed"
+        assert words in (record.message or "")
+
+
+def test_a_kernel_does_not_speak_with_the_referees_voice(asked: Kernels, tmp_path: Path) -> None:
+    head = "from pytest_kernelopt.core.errors import KernelError\n"
+    forged = f"{head}def run_kernel(x, y):\n    raise KernelError('the reference is wrong')\n"
+    record = asked.ask(asked.write(tmp_path, forged))
+    assert (record.verdict, record.kind) == ("failed", "raised")
+    assert "KernelError: the reference is wrong" in (record.message or "")
+
+
+def test_a_message_that_is_no_unicode_is_a_message(asked: Kernels, tmp_path: Path) -> None:
+    record = asked.ask(asked.write(tmp_path, "def run_kernel(x, y):\n    raise ValueError('caf\\udce9')\n"))
+    assert record.verdict == "failed"
+    assert r"caf\udce9" in (record.message or "")
+    record.model_dump_json()
 
 
 @pytest.mark.parametrize("value", ["FACTOR * v", "v * FACTOR", "(FACTOR > v) * 0 + v * FACTOR", "(SIZE - SIZE) + FACTOR * v"])

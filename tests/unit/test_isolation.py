@@ -245,6 +245,18 @@ def test_a_module_in_the_folder_of_the_run_does_not_take_the_place_of_a_library(
     servers.close()
 
 
+def test_a_server_that_a_kernel_stopped_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_kernelopt.core.isolate.handle.KILL_SECONDS", 0.5)
+    servers = Servers(tmp_path / "scratch", gpu=None)
+    child = servers.start("interpreter", untrusted=True)
+    os.kill(psutil.Process(child.pid).ppid(), signal.SIGSTOP)
+    child.close()
+    again = servers.start("interpreter", untrusted=True)
+    assert psutil.Process(again.pid).is_running()
+    again.close()
+    servers.close()
+
+
 # --- hostile kernels ----------------------------------------------------------------------------------------------------------
 
 

@@ -176,3 +176,18 @@ def test_the_modules_can_be_imported_without_torch():
     imports = "; ".join(f"import pytest_kernelopt.core.reference.{name}" for name in names)
     check = f"import sys; {imports}; assert not {{'torch', 'jaxtyping', 'numpy', 'pydantic'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class C:\n    def __call__(self, x: Float[Tensor, 'n']) -> Float[Tensor, 'n']:\n        return 2 * x\nreference = C()",
+        "def f(k, x: Float[Tensor, 'n']) -> Float[Tensor, 'n']:\n    return k * x\nreference = functools.partial(f, 2)",
+    ],
+)
+def test_an_annotated_callable_is_read_like_a_function(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "twice_ref.py"
+    path.write_text(f"import functools\nfrom jaxtyping import Float\nfrom torch import Tensor\n{text}\n")
+    found = load_reference(path)
+    assert [p.name for p in found.parameters] == ["x"]
+    assert found.returns.shaped

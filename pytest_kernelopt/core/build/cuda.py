@@ -97,6 +97,7 @@ def build(
     return cache.get_or_build(key, make, wait=2 * timeout)
 
 
+_LEAST_FREE = 1 << 20
 LAST_ERROR = Path(__file__).with_name("last_error.cuh")
 
 
@@ -124,6 +125,8 @@ def _compile(job: _Job, folder: Path, scratch: Path) -> tuple[Path, str]:
     if code is None:
         raise BuildError(f"{user.name}: nvcc {nvcc.version} was killed after {job.timeout:g} s (time-out of a build)", log)
     if code != 0 or not made.is_file() or "Cannot find valid GPU for '-arch=native'" in log:
+        if shutil.disk_usage(folder).free < _LEAST_FREE:  # where the log has no room either, it does not say so
+            raise Unavailable(f"no space left for the build in {folder}: {user.name} was not compiled")
         raise failures.explain(failures.Attempt(log, code, job.target, job.toolchain, user.name))
     library = folder / f"{Path(name).stem}.so"
     made.replace(library)

@@ -81,7 +81,20 @@ class Server:
         if self.problem is None:
             with contextlib.suppress(Unavailable), self._talking("the process that starts kernels was killed"):
                 self._control.send({"kill": child}, timeout=_FORK_SECONDS)
-        return self.wait_exit(child, KILL_SECONDS) is not None or not self.running
+        if self.wait_exit(child, KILL_SECONDS) is not None:
+            return True
+        if self.problem is None and self._stopped():  # a kernel stopped it: what it watches over ends with it
+            self.problem = "the process that starts kernels was stopped by one of them"
+            self._end()
+        return not self.running
+
+    def _stopped(self) -> bool:
+        """Whether the server was sent SIGSTOP: it is there, and answers nothing."""
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
     def wait_exit(self, child: int, timeout: float) -> int | None:
         """The exit status of a child (negative: a signal), or None when it is still there after ``timeout`` seconds."""

@@ -121,7 +121,8 @@ class Child:
                     raise
 
     def _raised(self, error: dict[str, str]) -> Exception:
-        if error["kind"] == "mistake":
+        error = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in error.items()}
+        if self.trusted and error["kind"] == "mistake":
             return KernelError(error["message"])
         if self.trusted and error["kind"] == "unavailable":
             return Unavailable(error["message"])

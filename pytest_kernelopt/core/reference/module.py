@@ -6,6 +6,7 @@ Each reference is a module of its own name, with its folder on ``sys.path`` only
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -167,10 +168,17 @@ def _import(path: Path, siblings: dict[str, types.ModuleType]) -> types.ModuleTy
     return module
 
 
+def _annotated(function: Callable[..., Any]) -> Any:
+    """The function whose annotations are those of a callable: of a partial its own, of an object its class's ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
 def _signature(function: Callable[..., Any], where: str) -> tuple[tuple[ReferenceParameter, ...], bool, Returns]:
     try:
         signature = inspect.signature(function)
-        hints = typing.get_type_hints(function, include_extras=True) if inspect.isfunction(function) else {}
+        hints = typing.get_type_hints(_annotated(function), include_extras=True)
     except (NameError, AttributeError, TypeError, ValueError, SyntaxError) as error:
         raise KernelError(f"{where}: the annotations of reference() can't be read: {_first_line(error)}") from error
     parameters, takes_any = [], False

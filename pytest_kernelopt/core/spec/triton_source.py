@@ -64,7 +64,7 @@ def has_entry(data: bytes, path: Path) -> bool:
     except KernelError:
         return any(f"def {name}".encode() in data for name in ENTRIES)
     for statement, _ in python_module.statements(module):
-        if isinstance(statement, ast.FunctionDef) and statement.name in ENTRIES:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and statement.name in ENTRIES:
             return True
         if any(name in ENTRIES for name, _ in python_module.bindings(statement)):
             return True  # imported or assigned: an entry that cannot be read, which load() says

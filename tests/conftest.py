@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# a shell starts what runs in the background with Ctrl-C ignored, which every process started by a test would inherit
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent.parent
 _OUTER = ("PYTEST_ADDOPTS", "CUDA_VISIBLE_DEVICES", "CI", "BUILD_NUMBER")  # in CI pytest prints whole failures in its summary

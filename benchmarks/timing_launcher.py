@@ -60,8 +60,7 @@ def prepare(job: dict[str, Any]) -> Call:
 def _placed(problem: Problem, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors laid out in memory as the referee lays them out.
 
-    Where a tensor lies matters: a CUTLASS GEMM of 4096 took 285 us on tensors cut from one large allocation of torch's, and
-    305 us on allocations of their own, whoever timed it.
+    So that a difference between the clocks is not one of placement.
     """
     tensors = {}
     for spec in problem.tensors:

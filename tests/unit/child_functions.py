@@ -120,3 +120,8 @@ def start_family(state: ChildState, *, count: int) -> list[int]:
             time.sleep(600)
         time.sleep(600)
     return [*pids, pid]
+
+
+def file_of(state: ChildState, name: str) -> str | None:
+    """Where a library that this process has imported comes from."""
+    return sys.modules[name].__file__

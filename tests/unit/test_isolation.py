@@ -241,8 +241,12 @@ def test_a_module_in_the_folder_of_the_run_does_not_take_the_place_of_a_library(
     (tmp_path / "numpy.py").write_text("raise SystemError('the wrong numpy')")
     monkeypatch.chdir(tmp_path)
     servers = Servers(tmp_path / "scratch", gpu=None)
-    servers.start("interpreter", untrusted=True).close()
-    servers.close()
+    child = servers.start("interpreter", untrusted=True)
+    try:
+        assert child.call(child_functions.file_of, timeout=10, name="numpy") != str(tmp_path / "numpy.py")
+    finally:
+        child.close()
+        servers.close()
 
 
 def test_a_server_that_a_kernel_stopped_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
